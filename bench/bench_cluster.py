@@ -14,9 +14,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from autoscaler.clusters.local.run.local_run import LocalRun
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, TRAINING_JOBS
 from autoscaler.clusters.local.run.run_settings import RunSettings
 from autoscaler.domain import Resources
+from autoscaler.local_run.local_run import LocalRun
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node
 from bench.result_rows import Row, print_rows
@@ -90,7 +91,7 @@ async def cluster(times: Path, *, nodes: int, most: int, slow: str = "") -> Asyn
         parent=times / "runs",
     )
     async with LocalRun(settings) as run:
-        run.submit(parse_files([manifest]))
+        await run.submit(parse_files([manifest]))
         yield run
         await run.stop()
 
@@ -105,6 +106,14 @@ async def until(what: str, condition: Any) -> Any:
     return answer
 
 
+async def scale_web(run: LocalRun, replicas: int) -> None:
+    await run.api.patch(DEPLOYMENTS, "web", {"spec": {"replicas": replicas}}, namespace="default")
+
+
+async def pin_job(run: LocalRun, trainers: int) -> None:
+    await run.api.patch(TRAINING_JOBS, "job", {"spec": {"trainer": {"replicas": trainers}}}, namespace="default")
+
+
 def batches(times: Path, trainer: str) -> list[Mapping[str, float]]:
     path = times / f"{trainer}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -117,7 +126,7 @@ async def web_rows(times: Path) -> list[Row]:
         await until("a full cluster", lambda: run.snapshot().jobs[0].now == 3)
         await until("a batch of each", lambda: all(batches(times, f"job-trainer-{n}") for n in range(3)))
         for _ in range(ROUNDS):
-            run.cluster.scale("web", 1)
+            await scale_web(run, 1)
             pod = await until(
                 "the web pod", lambda: next((p for p in run.snapshot().pods if p.owner == "web" and p.pending_s), None)
             )
@@ -127,7 +136,7 @@ async def web_rows(times: Path) -> list[Row]:
             gone = {e.object: e.t_s for e in events if e.reason == "Gone" and e.object in left}
             latest = max(gone, key=lambda name: gone[name])
             drains.append(gone[latest] - left[latest])
-            run.cluster.scale("web", 0)
+            await scale_web(run, 0)
             await until("the room taken back", lambda: run.snapshot().jobs[0].now == 3 and not _web(run))
             await asyncio.sleep(4.0)  # the up-window, and the new trainer's start
     return [
@@ -145,11 +154,11 @@ async def start_rows(times: Path) -> list[Row]:
     """One more trainer, from the request to its first batch."""
     taken = []
     async with cluster(times, nodes=4, most=2 + ROUNDS) as run:
-        run.cluster.pin("job", 1)
+        await pin_job(run, 1)
         await until("the first trainer", lambda: batches(times, "job-trainer-0"))
         for size in range(2, 2 + 4):
             requested = time.time()
-            run.cluster.pin("job", size)
+            await pin_job(run, size)
             name = f"job-trainer-{size - 1}"
             first = (await until("a first batch", lambda name=name: batches(times, name)))[0]
             started = next(e.t_s for e in run.recorder.events if e.kind == "Started" and e.object == f"pod/{name}")

@@ -8,6 +8,7 @@ another master, as on another node, waits for the lease.  docs/reports/failover.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import random
@@ -24,12 +25,12 @@ from typing import Any, Final
 
 import grpc.aio
 
-from autoscaler.clusters.local.pods import standby_processes
-from autoscaler.clusters.local.pods.local_pod import LocalPod
-from autoscaler.clusters.local.run.local_run import LocalRun
-from autoscaler.domain import PodName
+from autoscaler.clusters.kubernetes.api.kinds import SECRETS
+from autoscaler.clusters.kubernetes.builders.pod_environment import TOKEN
+from autoscaler.clusters.kubernetes.objects.names import member_secret, store_name
 from autoscaler.etcd_server.etcd_members import start_etcd
 from autoscaler.etcd_server.finder import find_etcd
+from autoscaler.local_run.local_run import LocalRun
 from bench.bench_cluster import cluster
 from bench.result_rows import Row, print_rows
 from master.api.edl.master.v1 import master_pb2
@@ -45,7 +46,7 @@ from master.store.etcd.etcd_store import EtcdStore
 
 RAW: Final = Path(__file__).parent.parent / "docs" / "reports" / "failover.json"
 JOB: Final = "job"
-MASTER: Final = PodName("job-master-0")
+MASTER: Final = "job-master-local-0"
 KILLS: Final = {"beside": 200, "again": 20, "cold": 10, "elsewhere": 10}
 LEASE_S: Final = 6
 START_S: Final = 3.0  # of an interpreter on a busy machine
@@ -74,12 +75,15 @@ class Watch:
 
 async def follow(run: LocalRun, watch: Watch) -> None:
     """Ask the master, whoever it is, for ever."""
-    place = run.cluster.jobs.records[JOB].place
-    request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=JOB, software="bench")))
+    job = run.jobs()[JOB].job
+    name = store_name(job.namespace, job.name, job.uid)
+    secret = run.plane.server.get(SECRETS, job.namespace, member_secret(job.name))
+    token = base64.b64decode(secret["data"][TOKEN]).decode()
+    request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=name, software="bench")))
     while True:
-        async with grpc.aio.insecure_channel(place.master, options=CLIENT_OPTIONS) as channel:
+        async with grpc.aio.insecure_channel(run.plane.socket_of(name), options=CLIENT_OPTIONS) as channel:
             stub: Any = MasterStub(channel)
-            prover = Prover(token=place.token, job=JOB)
+            prover = Prover(token=token, job=name)
             try:
                 while True:
                     reply = await ask_master(prover, stub.Status, STATUS, request, limit_s=1.0)
@@ -113,7 +117,10 @@ async def kill_all(run: LocalRun, watch: Watch, kind: str) -> list[dict[str, flo
         assert watch.status is not None
         term = watch.status.term
         killed_s.append(time.monotonic())
-        run.cluster.runtime.send_signal(MASTER, signal.SIGKILL)
+        if kind == "cold":
+            run.kill(MASTER)  # with the one that stands by
+        else:
+            os.kill(master_pid(run), signal.SIGKILL)
         led_s = await until(lambda term=term: leads_after(watch, term), "the next term")  # type: ignore[misc]
         grants_s = led_s + await until(lambda: grants(watch), "a grant")
         rows.append({"covered_s": round(covered_s, 3), "leads_s": round(led_s, 3), "grants_s": round(grants_s, 3)})
@@ -125,13 +132,16 @@ async def kill_all(run: LocalRun, watch: Watch, kind: str) -> list[dict[str, flo
     return rows
 
 
-def master_of(run: LocalRun) -> LocalPod:
-    return run.cluster.table.pods[MASTER]
+def master_pid(run: LocalRun) -> int:
+    """The process of the pod that leads: the older of the supervisor's two, which /proc names first."""
+    (pod,) = [pod for pod in run.snapshot().pods if pod.name == MASTER]
+    children = Path(f"/proc/{pod.pid}/task/{pod.pid}/children").read_text(encoding="ascii").split()
+    return int(children[0])
 
 
 def one_stands_by(run: LocalRun) -> bool:
     """As the processes' log says."""
-    text = master_of(run).log.read_text(encoding="utf-8")
+    text = run.folder.log_of(MASTER).read_text(encoding="utf-8")
     return text.rfind("master.process.standby: stands by") > text.rfind("master.process.standby: takes over")
 
 
@@ -181,8 +191,6 @@ async def start_master(folder: Path, name: str, endpoints: tuple[str, ...]) -> a
 
 
 async def measure(kind: str) -> list[dict[str, float]]:
-    if kind == "cold":
-        standby_processes.FIRST_AFTER_S = standby_processes.NEXT_AFTER_S = 1e9  # type: ignore[misc]
     os.environ |= {"STEP_S": STEP_S, "EPOCHS": EPOCHS}
     with tempfile.TemporaryDirectory() as folder:
         async with cluster(Path(folder), nodes=2, most=2) as run:

@@ -23,7 +23,7 @@ SHARED: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("DecisionLine", "DeploymentLine", "JobLine", "LocalRun", "NodeLine", "PodLine", "RunSnapshot"), _BESIDE
     ),
-    **dict.fromkeys(("HungProcesses", "RunGoneError"), _BESIDE),
+    "HungProcesses": _BESIDE,
     "FencedError": _ONE_TREE_EACH,
     "InvariantViolationError": _ONE_TREE_EACH,
     "PermanentError": _ONE_TREE_EACH,

@@ -1,7 +1,7 @@
 """The port `Place`: where jobs run, a run on this machine or a Kubernetes cluster.
 
-Both show objects in Kubernetes' shapes.  The fields of a status differ, so each place brings its own columns.  The
-adapters are `local.run_place` and `kubernetes.cluster_place`; `arguments.place_selection` chooses between them.
+`kubernetes.cluster_place` is the adapter; `local.run_place` is the same one over a run's socket, with the logs and
+events of the run's folder.  `arguments.place_selection` chooses between them.
 """
 
 from __future__ import annotations

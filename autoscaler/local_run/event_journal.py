@@ -25,6 +25,7 @@ from autoscaler.clusters.kubernetes.objects.fields import (
     whole,
 )
 from autoscaler.clusters.kubernetes.objects.labels import DRAIN, TIER
+from autoscaler.clusters.kubernetes.parsing.resize_state import parse_resize_state
 from autoscaler.clusters.local.control_plane.kubelet import GRACE_OVER
 from autoscaler.clusters.local.control_plane.pod_annotations import PID
 from autoscaler.clusters.local.machine.pod_logs import describe_exit
@@ -115,10 +116,14 @@ def _tell_job(before: Raw, after: Raw) -> Iterator[Told]:
             yield Told(kind="Job", reason="DeleteAsked")
         for role, word in (("trainer", "trainers"), ("parameterServer", "servers")):
             was, wanted = (whole(one, "spec", role, "replicas") for one in (before, after))
-            if wanted and wanted != was:
-                yield Told(kind="Resized", reason="Pinned", message=f"pinned to {wanted} {word}")
-            elif wanted != was:
-                yield Told(kind="Resized", reason="Unpinned", message=f"EDL decides the number of {word} again")
+            if wanted == was:
+                continue
+            replaced = parse_resize_state(before, word).describe(wanted)
+            note = f"; {replaced}" if replaced else ""
+            if wanted:
+                yield Told(kind="Resized", reason="Pinned", message=f"pinned to {wanted} {word}{note}")
+            else:
+                yield Told(kind="Resized", reason="Unpinned", message=f"EDL decides the number of {word} again{note}")
 
 
 def _tell_deployment(before: Raw, after: Raw) -> Iterator[Told]:
@@ -178,7 +183,8 @@ def _tell_process(before: Raw, after: Raw, node: str) -> Iterator[Told]:
         ended = part(status, "state", "terminated")
         if text(ended, "reason") == GRACE_OVER:
             grace_s = whole(after, "metadata", "deletionGracePeriodSeconds")
-            yield Told(kind="Killed", reason=GRACE_OVER, message=f"did not leave within its grace of {grace_s} s")
+            message = f"pid {was} did not leave within its grace of {grace_s} s"
+            yield Told(kind="Killed", reason=GRACE_OVER, message=message)
         yield Told(kind="Exited", reason="Gone", message=_exit_of(ended))
 
 

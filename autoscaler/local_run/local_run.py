@@ -22,17 +22,14 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from autoscaler.clusters.kubernetes.api.kinds import (
-    CONFIG_MAPS,
-    CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     PODS,
     PRIORITY_CLASSES,
     TRAINING_JOBS,
 )
-from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.clusters.kubernetes.objects.fields import Raw, text, whole
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
@@ -49,38 +46,23 @@ from autoscaler.clusters.local.run_files.run_journal import RecordedErrors, RunJ
 from autoscaler.domain import Node, NodeName
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.lifecycle import JobEnding
-from autoscaler.jobs.master_connections import MasterConnections
-from autoscaler.local_run.decision_journal import DecisionJournal
 from autoscaler.local_run.event_journal import EventJournal
-from autoscaler.local_run.hung_processes import HungProcesses
 from autoscaler.local_run.run_samples import SAMPLE_EVERY_S, sample_of
 from autoscaler.local_run.run_snapshot import RunSnapshot, job_condition, take_snapshot
-from autoscaler.local_run.submission import IMAGE, build_objects
-from autoscaler.loop import LoopPass
+from autoscaler.local_run.submission import build_objects
 from autoscaler.manifests.api_types import Manifests, TrainingJob
-from autoscaler.operator.controllers.definition_check import NAME, NEEDED, REVISION
-from autoscaler.operator.job.job_record import JobRecord
-from autoscaler.operator.leader_term import LeaderTerm, Rhythm, TermSettings
-from autoscaler.operator.metrics import Metrics
-from autoscaler.operator.process.policy_file import policy_config_map
 from master.api.checkpoints.fallback import check_start
 from master.api.checkpoints.resume import parse_requested_start
 from master.api.checkpoints.storage import open_storage
 from master.api.identities import HistoryId
 
-LOCAL_RHYTHM: Final = Rhythm(
-    poll_every_s=0.25,
-    poll_tick_s=0.1,
-    settle_every_s=0.02,
-    status_settle_s=0.1,
-    progress_every_s=1.0,
-    sync_poll_s=0.005,
-)
-"""A run has few masters, all on this machine, and somebody who watches."""
+if TYPE_CHECKING:  # `_import_run_term`
+    from autoscaler.local_run.run_term import RunTerm
+    from autoscaler.operator.job.job_record import JobRecord
+    from autoscaler.operator.leader_term import LeaderTerm
 
 _STOP_MARGIN_S: Final = 8.0
 _STOP_POLL_S: Final = 0.02
-_DEFINITION: Final = {"metadata": {"name": NAME, "annotations": {REVISION: str(NEEDED)}}}
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +113,6 @@ class LocalRun:
         self._stack.callback(shutil.rmtree, self.folder.sockets, ignore_errors=True)
         self.recorder = enter(RunJournal(self.folder, clock=time.monotonic))
         self._locks = enter(CheckpointLocks(run=self.folder.root.name, allows_shared=settings.allows_shared_folders))
-        masters = await self._stack.enter_async_context(MasterConnections())
         errors = JobErrors(time.monotonic, RecordedErrors(self.recorder))
         self.events = EventJournal(self.recorder, clock=time.monotonic, errors=errors)
         nodes = zip(settings.machines, settings.devices, strict=True)
@@ -149,38 +130,17 @@ class LocalRun:
             )
         )
         self.api = MemoryApi(self.plane.server, field_manager="kubectl")
-        await self.api.create(CUSTOM_RESOURCE_DEFINITIONS, _DEFINITION)
-        await self.api.create(CONFIG_MAPS, policy_config_map(settings.policy, namespace="default"))
+        imported = asyncio.create_task(asyncio.to_thread(_import_run_term))
         endpoints = await self._start_etcd() if settings.with_etcd else settings.etcd
-        self.term = self._make_term(endpoints, masters)
-        self.decisions = DecisionJournal(self.recorder, self.term.loop, errors)
-        self._do(self.term.run(), "term")
-        hung = HungProcesses(self.term.store, self.plane.kubelet, self.recorder, clock=time.monotonic)
-        self._do(hung.run(), "hung processes")
+        run_term = (await imported)(self.plane, settings, endpoints, self.recorder)
+        self.term = run_term.term
+        self._do(run_term.run(), "term")
         self._do(self._sample(), "samples")
         self._do(keep_logs_short(self.folder.logs), "log sizes")
         if settings.with_etcd:
             processes, etcd_log = self.plane.kubelet.processes, self.folder.log_of("etcd")
             self._do(keep_etcd(processes, etcd_log, restart=self._restart_etcd, on_news=self._record_etcd_news), "etcd")
         await self._stack.enter_async_context(ApiSocket(self.api, self.folder.control_socket()))
-
-    def _make_term(self, endpoints: str, masters: MasterConnections) -> LeaderTerm:
-        settings = self.settings
-        build = BuildSettings(
-            image=IMAGE,
-            etcd=EtcdAccess(endpoints=endpoints),
-            reclaim=settings.policy.reclaim,
-            elastic_servers=True,
-            moves_servers=settings.moves_servers,
-        )
-        term = TermSettings(
-            identity="edl-run",
-            policy=settings.policy,
-            build=build,
-            socket_of=self.plane.socket_of,
-            rhythm=LOCAL_RHYTHM,
-        )
-        return LeaderTerm(MemoryApi(self.plane.server), term, Metrics(), masters, on_pass=self._record_pass)
 
     async def _end(self) -> None:
         for task in self._tasks:
@@ -256,13 +216,11 @@ class LocalRun:
 
     def are_jobs_over(self) -> bool:
         """True if every job has ended and all its pods are gone, also if there is no job."""
-        busy = {(text(pod, "metadata", "namespace"), text(pod, "metadata", "labels", JOB)) for pod in self._pods()}
-        return all(self._is_over(job, busy) for job in self.plane.server.all(TRAINING_JOBS))
-
-    def _is_over(self, job: Raw, busy: set[tuple[str, str]]) -> bool:
-        namespace, name = text(job, "metadata", "namespace"), text(job, "metadata", "name")
-        record = self.term.store.records.get(job_key(namespace, name))
-        return record is not None and record.life.ending is not None and (namespace, name) not in busy
+        if any(text(pod, "metadata", "labels", JOB) for pod in self._pods()):
+            return False
+        records = self.term.store.records
+        jobs = (records.get(job_key(_namespace(raw), _name(raw))) for raw in self.plane.server.all(TRAINING_JOBS))
+        return all(job is not None and job.life.ending is not None for job in jobs)
 
     def failed_jobs(self) -> tuple[str, ...]:
         """Names of the jobs that ended in failure."""
@@ -328,9 +286,6 @@ class LocalRun:
 
     # ---- records ------------------------------------------------------------------------------------------------
 
-    def _record_pass(self, done: LoopPass) -> None:
-        self.decisions.record_pass(done)
-
     async def _sample(self) -> None:
         while True:
             self.recorder.record_sample(sample_of(self.snapshot()))
@@ -360,6 +315,12 @@ class LocalRun:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.crash(error)
+
+
+def _import_run_term() -> type[RunTerm]:
+    from autoscaler.local_run.run_term import RunTerm  # noqa: PLC0415 - while etcd starts
+
+    return RunTerm
 
 
 def _name(raw: Raw) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.memory_api import MemoryServer
@@ -31,8 +31,10 @@ from autoscaler.jobs.lifecycle import JobEnding, LifeStage
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.local_run.event_journal import EventJournal
 from autoscaler.manifests.api_types import ReplicaBounds
-from autoscaler.operator.job.job_record import JobRecord
-from autoscaler.operator.leader_term import LeaderTerm
+
+if TYPE_CHECKING:  # what it shows is read without the operator
+    from autoscaler.operator.job.job_record import JobRecord
+    from autoscaler.operator.leader_term import LeaderTerm
 
 _DECISIONS_SHOWN: Final = 50
 

@@ -14,7 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from autoscaler.clusters.local.run.local_run import LocalRun
+from autoscaler.local_run.local_run import LocalRun
 from experiments.demo.baseline import Training, measure_accuracy, start_alone
 from experiments.demo.demo_samples import Sample, count_servers, measure_waits, parse_samples, read_lines
 from experiments.demo.figure import draw_run
@@ -105,7 +105,7 @@ def print_outcome(outcome: DemoOutcome, *, is_json: bool) -> None:
 
 def _evaluate_job(finished: FinishedDemo, samples: Sequence[Sample], name: str, baseline: float | None) -> JobOutcome:
     run, epochs = finished.run, finished.epochs[name]
-    record = run.cluster.jobs.records[name]
+    record = run.jobs()[name]
     accuracy, trained, lost, repeated = None, 0, 0, 0
     model = finished.models / name / "model.npz"
     if model.exists():
@@ -118,7 +118,7 @@ def _evaluate_job(finished: FinishedDemo, samples: Sequence[Sample], name: str, 
         split = len(arrays["y_train"])
     message, missing, quarantined = record.life.message, split * epochs, 0
     try:
-        audit = read_checkpoint(record.place.checkpoint_uri)
+        audit = read_checkpoint(record.job.spec.checkpoint.uri)
         missing = sum(len(epoch.missing) for epoch in audit.epochs)
         quarantined = sum(len(epoch.quarantined) for epoch in audit.epochs)
         message = "; ".join(audit.problems) or message

@@ -1,6 +1,6 @@
 """Driver of a live demo: sets the web's replica count along the load curve, and injects the faults.
 
-It uses the calls of the local cluster that `edl scale` and `edl drain` use; SIGKILL is a real signal.
+It writes to the run's API server as `edl scale` and `edl drain` do; SIGKILL is a real signal.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from autoscaler.clusters.local.run.local_run import LocalRun
-from autoscaler.clusters.local.run.run_snapshot import PodLine
-from autoscaler.domain import PodName, PodPhase, Role
+from autoscaler.clusters.kubernetes.api.errors import NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
+from autoscaler.domain import PodPhase, Role
+from autoscaler.local_run.local_run import LocalRun
+from autoscaler.local_run.run_snapshot import DeploymentLine, PodLine
 from experiments.demo.demo_samples import FaultMark
 from experiments.demo.load_and_faults import Fault, PlannedFault, WebLoad
 
 STEP_S: Final = 0.2
 TARGET_TIMEOUT_S: Final = 20.0  # a fault waits this long for a ready pod
 WORKLOAD: Final = "web"
+NAMESPACE: Final = "default"
 
 
 class LoadDriver:
@@ -41,16 +44,16 @@ class LoadDriver:
         """Drive until cancelled; the load stays low after its end."""
         while True:
             snapshot = self._run.snapshot()
-            self._scale(snapshot.t_s)
+            await self._scale(snapshot.t_s, snapshot.deployments)
             self._watch(snapshot.pods)
             while self._faults and self._faults[0].at_s <= snapshot.t_s:
                 await self._inject(self._faults.pop(0))
             await asyncio.sleep(STEP_S)
 
-    def _scale(self, t_s: float) -> None:
+    async def _scale(self, t_s: float, deployments: Sequence[DeploymentLine]) -> None:
         wanted = self._web_load.replicas(t_s)
-        if self._run.cluster.deployments[WORKLOAD].wanted != wanted:
-            self._run.cluster.scale(WORKLOAD, wanted)
+        if any(line.name == WORKLOAD and line.wanted != wanted for line in deployments):
+            await self._run.api.patch(DEPLOYMENTS, WORKLOAD, {"spec": {"replicas": wanted}}, namespace=NAMESPACE)
 
     def _watch(self, pods: Sequence[PodLine]) -> None:
         for pod in pods:
@@ -69,14 +72,17 @@ class LoadDriver:
                 for pod in snapshot.pods
                 if pod.owner == fault.job and pod.role is role and pod.phase is PodPhase.READY
             ]
-            if ready and self._apply_fault(fault, PodName(self._random.choice(ready))):
+            if ready and await self._apply_fault(fault, self._random.choice(ready)):
                 self.marks.append(FaultMark(at_s=snapshot.t_s, label=fault.fault, job=fault.job))
                 return
             await asyncio.sleep(STEP_S)
 
-    def _apply_fault(self, fault: PlannedFault, pod: PodName) -> bool:
+    async def _apply_fault(self, fault: PlannedFault, pod: str) -> bool:
         self._run.recorder.record_event("Fault", f"pod/{pod}", fault.fault, "injected by the demo")
         if fault.fault is Fault.DRAIN_TRAINER:
-            self._run.cluster.leave(pod, why="drained by the demo")
+            try:
+                await self._run.api.delete(PODS, pod, namespace=NAMESPACE)
+            except NotFoundError:
+                return False
             return True
-        return self._run.cluster.kill(pod)
+        return self._run.kill(pod)

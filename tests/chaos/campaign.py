@@ -169,12 +169,12 @@ class Campaign:
     def _watch(self, event: RunEvent) -> None:
         """Nobody but us ends processes: a fault of one never ends another (M9), and who drains leaves in time (M7)."""
         if (event.kind, event.reason) == ("Killed", "GraceOver"):
-            pod = self._chaos_run.find_pod(event.object.removeprefix("pod/"))
-            if not self._injector.was_held(pod):
+            _, pid, *_ = event.message.split()  # pid 77 did not leave ...
+            if not self._injector.was_held(int(pid)):
                 self.report.problems.append(f"{event.object} {event.message} at {event.t_s:.1f} s")
         if event.kind == "Exited" and "exited with" in event.message and "exited with 0" not in event.message:
             self.report.problems.append(f"{event.object} ended by itself at {event.t_s:.1f} s: {event.message}")
-        if event.kind == "Drained" and event.object not in self._chaos_run.drained and "trainer" in event.object:
+        if event.kind == "Drained" and "trainer" in event.object and not self._chaos_run.was_drained(event.object):
             self.report.shrinks += 1
 
     # ---- verdict ------------------------------------------------------------------------------------------------

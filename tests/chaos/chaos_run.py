@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from autoscaler.clusters.local.run.local_run import LocalRun
+from autoscaler.clusters.kubernetes.api.errors import NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, SECRETS, TRAINING_JOBS
+from autoscaler.clusters.kubernetes.builders.pod_environment import TOKEN
+from autoscaler.clusters.kubernetes.objects.names import member_secret, store_name
 from autoscaler.clusters.local.run.run_settings import RunSettings
-from autoscaler.clusters.local.run.run_snapshot import JobLine, PodLine
 from autoscaler.clusters.local.run_files.run_journal import RunEvent
-from autoscaler.domain import PodName, PodPhase, Resources, Role
+from autoscaler.domain import PodPhase, Resources, Role
 from autoscaler.etcd_server.etcd_members import EtcdCluster, start_etcd
 from autoscaler.etcd_server.finder import find_etcd
 from autoscaler.jobs.lifecycle import JobEnding
+from autoscaler.local_run.local_run import LocalRun
+from autoscaler.local_run.run_snapshot import JobLine, PodLine
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node
 from master.api.master_status import JobStatus
@@ -31,6 +37,7 @@ from tests.harness.master_status import describe_status, try_status
 ROOT = Path(__file__).resolve().parents[2]
 POLL_S = 0.1
 WEB = "web"
+NAMESPACE = "default"
 MOST_WEB = 4  # pods of one CPU: then there is room for no trainer above the minimum of two
 
 
@@ -126,7 +133,7 @@ class ChaosRun:
         self.local_run = run
         self.etcd = etcd
         self.say = say
-        self.drained: set[str] = set()  # pods, as events name them
+        self._drained: set[str] = set()  # pods, as events name them, until they are told
 
     @property
     def root(self) -> Path:
@@ -137,13 +144,13 @@ class ChaosRun:
         self.diaries(name).mkdir(parents=True)
         file = self.root / f"{name}.yaml"
         file.write_text(job_yaml(name, shape, self.diaries(name), self._haste(name)), encoding="utf-8")
-        self.local_run.submit(parse_files([file]))
+        await self.local_run.submit(parse_files([file]))
 
     async def submit_web(self) -> None:
         """A Deployment without pods yet; `scale_web` makes the wave."""
         file = self.root / f"{WEB}.yaml"
         file.write_text(web_yaml(), encoding="utf-8")
-        self.local_run.submit(parse_files([file]))
+        await self.local_run.submit(parse_files([file]))
 
     def diaries(self, job: str) -> Path:
         return (self.root / "diaries" / job).resolve()
@@ -160,16 +167,13 @@ class ChaosRun:
         return next(line for line in self.local_run.snapshot().jobs if line.name == job)
 
     def checkpoint_uri(self, job: str) -> str:
-        return self.local_run.cluster.jobs.records[job].place.checkpoint_uri
+        raw = self.local_run.plane.server.get(TRAINING_JOBS, NAMESPACE, job)
+        return raw["spec"]["checkpoint"]["uri"]
 
     def pods(self, job: str, role: Role) -> list[PodLine]:
         """Those that have a process and are not leaving."""
         pods = [pod for pod in self._pods_of(job) if pod.role is role and pod.pid]
         return sorted((pod for pod in pods if pod.phase is not PodPhase.TERMINATING), key=lambda pod: pod.name)
-
-    def find_pod(self, name: str) -> PodLine:
-        """The pod, which is there."""
-        return next(pod for pod in self.local_run.snapshot().pods if pod.name == name)
 
     def has_pods(self, job: str) -> bool:
         """True while any pod of the job is there, also a leaving one."""
@@ -193,30 +197,47 @@ class ChaosRun:
 
     def kill(self, pod: str, number: signal.Signals = signal.SIGKILL) -> bool:
         """False when the pod is gone or has no process now."""
-        with suppress(KeyError):
-            return self.local_run.cluster.kill(PodName(pod), number)
-        return False
+        return self.local_run.kill(pod, number)
 
     async def drain(self, pod: str) -> None:
         """Tell one pod to leave, within its grace."""
-        self.drained.add(f"pod/{pod}")
-        self.local_run.cluster.leave(PodName(pod), why="drained by chaos")
+        self._drained.add(f"pod/{pod}")
+        with suppress(NotFoundError):
+            await self.local_run.api.delete(PODS, pod, namespace=NAMESPACE)
+
+    def was_drained(self, pod: str) -> bool:
+        """True if `drain` has told this pod to leave; asked once for each."""
+        try:
+            self._drained.remove(pod)
+        except KeyError:
+            return False
+        return True
 
     async def suspend(self, job: str, *, on: bool) -> None:
-        self.local_run.cluster.suspend(job, on=on)
+        await self.edit(job, {"runPolicy": {"suspend": on}})
 
     async def pin_servers(self, job: str, count: int) -> None:
-        self.local_run.cluster.pin_servers(job, count)
+        await self.edit(job, {"parameterServer": {"replicas": count}})
+
+    async def edit(self, job: str, spec: Mapping[str, Any]) -> None:
+        """Change fields of the job's spec, as `kubectl edit`."""
+        await self.local_run.api.patch(TRAINING_JOBS, job, {"spec": spec}, namespace=NAMESPACE)
 
     async def scale_web(self, replicas: int) -> None:
-        self.local_run.cluster.scale(WEB, replicas)
+        await self.local_run.api.patch(DEPLOYMENTS, WEB, {"spec": {"replicas": replicas}}, namespace=NAMESPACE)
 
     # ---- what its master says -----------------------------------------------------------------------------------
 
     async def status(self, job: str) -> JobStatus | None:
         """None: no master answers now."""
-        place = self.local_run.cluster.jobs.records[job].place
-        return await try_status(place.master, job, token=place.token)
+        server = self.local_run.plane.server
+        name = store_name(NAMESPACE, job, server.get(TRAINING_JOBS, NAMESPACE, job)["metadata"]["uid"])
+        try:
+            secret = server.get(SECRETS, NAMESPACE, member_secret(job))
+        except NotFoundError:
+            return None
+        token = base64.b64decode(secret["data"][TOKEN]).decode()
+        return await try_status(self.local_run.plane.socket_of(name), name, token=token)
 
     async def answer(self, job: str, budget_s: float) -> JobStatus:
         """What a master says, as soon as one answers.  Raises TimeoutError."""

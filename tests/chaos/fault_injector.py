@@ -10,8 +10,8 @@ import time
 from enum import StrEnum
 from typing import assert_never
 
-from autoscaler.clusters.local.run.run_snapshot import PodLine
 from autoscaler.domain import Role
+from autoscaler.local_run.run_snapshot import PodLine
 from master.api.master_status import JobPhase, JobStatus
 from tests.chaos.chaos_run import POLL_S, ChaosJobShape, ChaosRun
 from tests.harness.etcd_faults import EtcdFaultInjector
@@ -97,9 +97,9 @@ class FaultInjector:
             case _:
                 assert_never(fault)
 
-    def was_held(self, pod: PodLine) -> bool:
-        """True if its process was stopped during the grace period that is over now: then it could not leave in time."""
-        return time.monotonic() < self._held_until_s.get(pod.pid, -math.inf) + self._shape.grace_s
+    def was_held(self, pid: int) -> bool:
+        """True if the process was stopped during the grace period that is over now: then it could not leave in time."""
+        return time.monotonic() < self._held_until_s.get(pid, -math.inf) + self._shape.grace_s
 
     def _hold(self, pod: PodLine) -> bool:
         self._held_until_s[pod.pid] = math.inf

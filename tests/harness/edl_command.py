@@ -1,5 +1,6 @@
 """The installed `edl` command, and `edl run` of a small job in another process."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -7,6 +8,8 @@ import sys
 from pathlib import Path
 
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
+from autoscaler.jobs.progress import progress_of
+from tests.harness.master_status import try_status
 from tests.harness.waiting import wait_for
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
@@ -28,7 +31,7 @@ spec:
     template:
       spec:
         terminationGracePeriodSeconds: 1
-        containers: [{name: m, command: [sleep, "1000"], resources: {requests: {cpu: 100m, memory: 64Mi}}}]
+        containers: [{name: m, resources: {requests: {cpu: 100m, memory: 64Mi}}}]
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -56,6 +59,32 @@ def edl(*words, run=None, code=0, deadline_s=DEADLINE_S):
     return done.stdout + done.stderr
 
 
+def pid_of(pod):
+    """The process of a run's pod; 0 while it has none."""
+    return int(pod["metadata"].get("annotations", {}).get("edl.dev/pid", 0))
+
+
+def environment_of(pid):
+    """The variables that the process was started with."""
+    return dict(part.split("=", 1) for part in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in part)
+
+
+def progress_in(run, job):
+    """The progress of a run's job, as its master answers another terminal; None if no master answers."""
+    pods = json.loads(edl("get", "pods", "-o", "json", run=run))["items"]
+    masters = [pod for pod in pods if pod["metadata"]["name"].startswith(f"{job}-master-")]
+    for pid in filter(None, map(pid_of, masters)):
+        try:
+            told = environment_of(pid)
+        except OSError:  # it has ended meanwhile
+            continue
+        token = Path(told["EDL_TOKEN_FILE"]).read_text()
+        status = asyncio.run(try_status(told["EDL_MASTER"], told["EDL_JOB"], token=token))
+        if status is not None:
+            return progress_of(status)
+    return None
+
+
 def wait_until(condition, what):
     wait_for(what, condition, budget_s=DEADLINE_S)
 
@@ -79,7 +108,7 @@ class EdlRun:
         return json.loads(edl("get", kind, "-o", "json", run=self.folder))
 
     def pids(self):
-        return [p["status"]["pid"] for p in self.get("pods")["items"] if p["status"]["pid"]]
+        return [pid for pod in self.get("pods")["items"] if (pid := pid_of(pod))]
 
     def end(self):
         if self.process.poll() is None:

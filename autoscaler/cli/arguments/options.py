@@ -14,7 +14,6 @@ import click
 from autoscaler.cli.arguments.parameter_types import split_target
 from autoscaler.cli.arguments.place_options import parse_place_selector
 from autoscaler.cli.arguments.place_selection import PlaceKind, choose_place, find_run, observe_environment
-from autoscaler.cli.local.control_client import request
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,12 +44,9 @@ def complete_target(context: click.Context, _: click.Parameter, incomplete: str)
     selector = parse_place_selector(dict(context.params))
     try:
         if choose_place(selector, observe_environment(context)).kind is PlaceKind.LOCAL:
-            folder = find_run(selector.run, is_quiet=True)
-            names = [
-                f"{known}/{found['metadata']['name']}"
-                for known in kinds
-                for found in request(folder, "get", type=known)
-            ]
+            from autoscaler.cli.local import run_place  # noqa: PLC0415 - not for --help
+
+            names = run_place.list_names(find_run(selector.run, is_quiet=True), kinds)
         else:
             from autoscaler.cli.kubernetes.name_completion import list_names  # noqa: PLC0415 - not for runs
 

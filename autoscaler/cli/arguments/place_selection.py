@@ -25,7 +25,6 @@ from typing import Final
 import click
 
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.cli.local.run_place import LocalRunPlace
 from autoscaler.cli.places import Place
 from autoscaler.clusters.local.run_files.run_folder import RunFolder, find_runs
 from master.api.host.log_lines import escape_controls
@@ -84,7 +83,10 @@ class PlaceSelector:
         """The selected place.  `changes`: the command may change something there.  Raises CommandError."""
         choice = choose_place(self, observe_environment(click.get_current_context()))
         if choice.kind is PlaceKind.LOCAL:
-            yield LocalRunPlace(find_run(self.run))
+            from autoscaler.cli.local.run_place import open_run  # noqa: PLC0415 - not for --help
+
+            with open_run(find_run(self.run)) as run:
+                yield run
             return
         from autoscaler.cli.kubernetes.cluster_place import open_cluster  # noqa: PLC0415 - not for --help, nor for runs
 

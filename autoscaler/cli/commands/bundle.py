@@ -72,8 +72,9 @@ def _known_secrets(run: RunFolder) -> dict[str, str]:
             found |= secrets_in(list(yaml.safe_load_all(text)))
         except (yaml.YAMLError, RecursionError):
             continue  # its text is still searched for names and token formats
-    if run.tokens.is_dir():
-        found |= {f"token of {path.name}": path.read_text(errors="replace") for path in run.tokens.iterdir()}
+    for path in run.tokens.glob("*/token"):
+        secret, _, _ = path.parent.name.partition(".")
+        found[f"token of {secret}"] = path.read_text(errors="replace")
     return found
 
 

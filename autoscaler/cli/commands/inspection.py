@@ -48,7 +48,7 @@ def get(*, kind: str, name: str, is_watching: bool, output: str, selector: Place
 @target_argument("TYPE/NAME")
 @place_options
 def describe(*, kind: str, name: str, selector: PlaceSelector) -> None:
-    """Describe one object: its state, why it has its size, its pods, the last decisions and events.
+    """Describe one object: its state, why it has its size, its pods, the last resizes and events.
 
     \b
     edl describe tj/digits
@@ -126,8 +126,8 @@ def wait(*, kind: str, name: str, condition: str, timeout: float, selector: Plac
     """Wait until a condition holds.
 
     \b
-    Jobs:         Running, Completed, Failed, Suspended
-                  on a cluster also Admitted, Ready, Scaled, Progressing, Degraded
+    Jobs:         Running, Completed, Failed, Suspended,
+                  Admitted, Ready, Scaled, Progressing, Degraded
     Pods:         Ready
     Deployments:  Available
     Everything:   --for=delete

@@ -174,7 +174,12 @@ def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, An
         policy=MOVING_SERVERS_POLICY if options["move_servers"] else LOCAL_POLICY,
         with_etcd=bool(manifests.jobs) and not options["no_etcd"],
         allows_shared_folders=options["shared_folders"],
-        described={"command": sys.argv[1:], "files": {str(path): path.read_text(encoding="utf-8") for path in files}},
+        described={
+            "command": sys.argv[1:],
+            "namespaces": list(dict.fromkeys(job.namespace for job in manifests.jobs))
+            or list(dict.fromkeys(deployment.namespace for deployment in manifests.deployments)),
+            "files": {str(path): path.read_text(encoding="utf-8") for path in files},
+        },
     )
 
 

@@ -13,9 +13,10 @@ from autoscaler.cli.places import PodSelector, SizeChange, SizeRequest, format_s
 from autoscaler.clusters.kubernetes.api.api_port import ANY, Preconditions, Propagation, Raw, Scope, Subresource
 from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.objects.fields import condition_of, part, text, whole
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, text
 from autoscaler.clusters.kubernetes.objects.labels import DRAIN, ROLE
-from autoscaler.clusters.resize_requests import ResizeState, find_size_problem
+from autoscaler.clusters.kubernetes.parsing.resize_state import parse_resize_state
+from autoscaler.clusters.resize_requests import find_size_problem
 from autoscaler.domain import Role
 from autoscaler.errors import InvalidSpecError
 
@@ -57,7 +58,7 @@ class ObjectWriter:
                 _check_size(found, size)
         if not is_dry:
             await self._write_sizes(kind, found, sizes)
-        ongoing = [(size, under_way(found, size.field)) for size in sizes]
+        ongoing = [(size, parse_resize_state(found, size.field)) for size in sizes]
         changes = [SizeChange(request=size, before=it.present, note=it.describe(size.count)) for size, it in ongoing]
         return format_size_changes(f"{kind}/{text(found, 'metadata', 'name')}", changes, is_dry=is_dry)
 
@@ -152,21 +153,6 @@ class ObjectWriter:
         change = {"metadata": {"labels": {DRAIN: value}}}
         only = Preconditions(uid=text(node, "metadata", "uid"))
         await self.reader.api.patch(NODES, text(node, "metadata", "name"), change, only=only)
-
-
-def under_way(job: Raw, of: str) -> ResizeState:
-    """Progress of the job's `trainers` or `servers` towards the present target, by the job's status."""
-    status = part(job, "status", of)
-    pinned = whole(job, "spec", "parameterServer" if of == "servers" else "trainer", "replicas")
-    draining = whole(status, "draining")  # ready, and leave once their buckets have been moved
-    there = max(0, whole(status, "ready") - draining)
-    is_suspended = part(job, "spec", "runPolicy").get("suspend") is True
-    return ResizeState(
-        desired=(pinned or whole(status, "target")) if status and not is_suspended else there,
-        present=there,
-        terminating=whole(status, "leaving") + draining,
-        is_suspended=is_suspended,
-    )
 
 
 def _check_size(job: Raw, size: SizeRequest) -> None:

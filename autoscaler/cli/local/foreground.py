@@ -18,17 +18,19 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from autoscaler.cli.exit_codes import Exit
-from autoscaler.cli.local.describe_run import format_event
+from autoscaler.cli.local.run_records import format_event
 from autoscaler.cli.output.live_view import draw
-from autoscaler.clusters.local.run.control_server import ControlServer
-from autoscaler.clusters.local.run.local_run import LocalRun
 from autoscaler.clusters.local.run.run_settings import RunSettings
 from autoscaler.clusters.local.run_files.run_journal import RunEvent
+from autoscaler.jobs.lifecycle import JobEnding
+from autoscaler.local_run.local_run import LocalRun
 from autoscaler.manifests.api_types import Manifests
 from master.api.host.log_lines import PlainFormatter, escape_controls
 
 log = logging.getLogger(__name__)
 
+_ENDED: Final = frozenset({JobEnding.COMPLETED, JobEnding.FAILED})
+_EVENTS_LOG: Final = "autoscaler.operator.store.event_recorder"
 _FRAMES_PER_S: Final = 4
 _EVENTS_SHOWN: Final = 30
 _LINGER_S: Final = 1.0
@@ -57,13 +59,10 @@ async def run_in_foreground(
     """
     stop, kill = asyncio.Event(), asyncio.Event()
     with _signals(stop, kill), _quiet_logs():
-        async with (
-            LocalRun(settings, say=lambda line: print(escape_controls(line), file=sys.stderr)) as run,
-            ControlServer(run),
-        ):
+        async with LocalRun(settings, say=lambda line: print(escape_controls(line), file=sys.stderr)) as run:
             _print_start(run, output)
             run.recorder.on_event.append(lambda event: _print_event(event, output, stop))
-            run.submit(manifests)
+            await run.submit(manifests)
             async with _live_view(run, output):
                 async with _background_task(run, background):
                     code = await _wait_for_end(run, stop, duration_s, stays=stays or not manifests.jobs)
@@ -201,6 +200,7 @@ def _quiet_logs() -> Iterator[None]:
     """Log EDL's own warnings to standard error, one line each, so that they do not break the view."""
     handler = logging.StreamHandler()
     handler.setFormatter(PlainFormatter("%(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(lambda record: record.name != _EVENTS_LOG)  # the run's events say the same
     root = logging.getLogger("autoscaler")
     root.addHandler(handler)
     try:
@@ -235,9 +235,10 @@ def _print_end(run: LocalRun, show: RunOutput, outcome: dict[str, str]) -> None:
         _try_print(json.dumps({"jobs": outcome, "run": str(run.folder.root)}))
         return
     for name, ending in outcome.items():
-        life = run.cluster.jobs.records[name].life
-        state = ending if life.ending is not None else f"stopped with the run; it was {ending}"
-        _try_print(f"tj/{name}: {state}" + (f": {life.message}" if life.message else ""))
+        record = run.jobs().get(name)
+        message = "" if record is None else record.life.message
+        state = ending if ending in _ENDED else f"stopped with the run; it was {ending}"
+        _try_print(f"tj/{name}: {state}" + (f": {message}" if message else ""))
     _try_print(f"run folder: {run.folder.root}")
 
 

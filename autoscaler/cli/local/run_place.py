@@ -1,182 +1,181 @@
-"""A run on this machine as a place: requests go to its control socket, logs are read from its folder."""
+"""A run on this machine as a place: the cluster behind its control socket, and the logs and events in its folder."""
 
 from __future__ import annotations
 
-import codecs
-import time
-from collections import deque
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from autoscaler.cli.exit_codes import CommandError, Exit, try_find
-from autoscaler.cli.local.control_client import RunGoneError, request, stream
-from autoscaler.cli.local.describe_run import format_event, job_lines, section_lines
-from autoscaler.cli.output.formats import format_content
-from autoscaler.cli.output.object_tables import COLUMNS, ObjectList
-from autoscaler.cli.output.phrases import format_ending
-from autoscaler.cli.places import (
-    EventLine,
-    JobFacts,
-    LogOptions,
-    PlannedSubmission,
-    PodSelector,
-    SizeChange,
-    SizeRequest,
-    format_size_changes,
-)
+from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.cli.kubernetes.api_errors import to_command_error
+from autoscaler.cli.kubernetes.cluster_place import ClusterPlace
+from autoscaler.cli.kubernetes.name_completion import list_names_at
+from autoscaler.cli.kubernetes.object_reader import ObjectReader, parse_type
+from autoscaler.cli.kubernetes.object_writer import ObjectWriter
+from autoscaler.cli.local.run_records import FOLLOW_EVERY_S, format_event, read_events, read_log
+from autoscaler.cli.output.object_tables import Column, Columns, ObjectList
+from autoscaler.cli.places import EventLine, LogOptions, PlannedSubmission, PodSelector, SizeRequest
+from autoscaler.clusters.kubernetes.api.api_port import Api
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, RefusedBy, UnavailableError
+from autoscaler.clusters.kubernetes.objects.fields import text
+from autoscaler.clusters.kubernetes.objects.names import pod_name
+from autoscaler.clusters.local.control_plane.socket_client import SocketApi
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
+from autoscaler.domain import Role
+from autoscaler.errors import ClusterError
 
-if TYPE_CHECKING:  # the codec is not for --help
+if TYPE_CHECKING:  # the planner is for those commands that ask it
+    from autoscaler.cli.kubernetes.cluster_snapshot import ClusterSnapshot
+    from autoscaler.domain import Resources
     from autoscaler.snapshots import SnapshotContent
 
-_FOLLOW_EVERY_S: Final = 0.1
-_LOG_CHUNK_BYTES: Final = 64 << 10
+_MOST_REPLICAS: Final = 10_000
+"""A run creates them all at once, as objects in its memory."""
+
+_OF_A_RUN: Final = {"PID": "edl.dev/pid", "PORT": "edl.dev/port", "GPUS": "edl.dev/gpus"}
+"""More columns of pods, and their annotations."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalRunPlace:
-    """`places.Place` of the run in this folder."""
+class RunGoneError(CommandError):
+    """The run ended before or during a call."""
 
-    folder: RunFolder
-    namespace: str = ""
-    poll_interval_s: float = _FOLLOW_EVERY_S
+    def __init__(self, folder: RunFolder) -> None:
+        super().__init__(
+            Exit.NOT_FOUND, f"the run in {folder.root} is over; its events.jsonl, logs/ and checkpoints/ remain"
+        )
+
+
+@contextmanager
+def open_run(folder: RunFolder) -> Iterator[RunPlace]:
+    """The run in this folder, until the end of the block."""
+    with asyncio.Runner() as runner:
+        yield RunPlace(runner, SocketApi(folder.control_socket()), folder)
+
+
+def list_names(folder: RunFolder, types: Sequence[str]) -> list[str]:
+    """TYPE/NAME of every object of these types."""
+    namespace, *_ = namespaces_of(folder)
+    return list_names_at(SocketApi(folder.control_socket()), namespace, types)
+
+
+class RunPlace(ClusterPlace):
+    """`places.Place` of a run."""
+
+    poll_interval_s = FOLLOW_EVERY_S
+
+    def __init__(self, runner: asyncio.Runner, api: Api, folder: RunFolder) -> None:
+        namespace, *others = namespaces_of(folder)
+        reader = ObjectReader(api=api, namespace=namespace, is_all_namespaces=bool(others))
+        super().__init__(runner, reader, ObjectWriter(reader, empties_nodes=True), title=folder.root.name)
+        self._folder = folder
 
     @property
-    def title(self) -> str:
-        return self.folder.root.name
-
-    # ---- reading ------------------------------------------------------------------------------------------------
-
-    def get(self, kind: str, name: str) -> ObjectList:
-        return ObjectList(objects=request(self.folder, "get", type=kind, name=name), columns=COLUMNS)
+    def namespace(self) -> str:
+        """None: `snapshot` shows names as the files of the run have them."""
+        return ""
 
     def watch(self, kind: str, name: str) -> Iterator[ObjectList]:
-        for item in stream(self.folder, "get", type=kind, name=name):
-            yield ObjectList(objects=[item], columns=COLUMNS)
-
-    def describe(self, kind: str, name: str) -> Iterator[str]:
-        answer = request(self.folder, "describe", type=kind, name=name)
-        found = answer["object"]
-        yield from job_lines(found) if found["kind"] == "TrainingJob" else [format_content(found, "yaml")]
-        yield from section_lines(answer)
+        is_begun = False
+        try:
+            for found in super().watch(kind, name):
+                is_begun = True
+                yield found
+        except RunGoneError:
+            if not is_begun:
+                raise
 
     def log(self, kind: str, name: str, selector: PodSelector, options: LogOptions) -> Iterator[str]:
         if options.is_previous:
             raise CommandError(Exit.USAGE, "a run's logs hold what was written before a restart too: leave -p out")
-        answer = request(self.folder, "logs", type=kind, name=name, role=selector.role, ordinal=selector.ordinal)
-        return read_log(Path(answer["log"]), options.tail, self.folder if options.is_followed else None)
+        path = self._log_of(parse_type(kind), name, selector)
+        return read_log(path, options.tail, self._folder if options.is_followed else None)
 
     def events(self, *, is_watching: bool) -> Iterator[EventLine]:
-        found = stream(self.folder, "events") if is_watching else iter(request(self.folder, "events"))
-        for event in found:
+        for event in read_events(self._folder, is_watching=is_watching):
             yield EventLine(text=format_event(event), content=event)
 
     def is_condition_met(self, kind: str, name: str, wanted: str) -> bool:
-        if wanted == "delete":
-            return try_find(lambda: self.get(kind, name)) is None
         try:
-            (found,) = self.get(kind, name).objects
+            return super().is_condition_met(kind, name, wanted)
         except RunGoneError:
-            return self._was_met_at_the_end(name, wanted)
-        conditions = conditions_of(found)
-        if wanted in {"completed", "complete"} and "failed" in conditions:
-            raise CommandError(Exit.FAILED, f"{kind}/{name} has failed: {found['status']['conditions'][0]['message']}")
-        return wanted in conditions
-
-    # ---- changing -----------------------------------------------------------------------------------------------
+            phase = str(self._folder.read_manifest().get("jobs", {}).get(name, "")).lower()
+            if wanted == phase:
+                return True
+            raise
 
     def scale(self, kind: str, name: str, sizes: Sequence[SizeRequest], *, is_dry: bool) -> str:
-        counts = {size.field: size.count for size in sizes}
-        done = request(self.folder, "scale", type=kind, name=name, **counts, dry_run=is_dry)
-        scaled = [
-            SizeChange(request=SizeRequest(field=one["of"], count=one["to"]), before=one["from"], note=one["met"])
-            for one in done["sizes"]
-        ]
-        return format_size_changes(done["scaled"], scaled, is_dry=is_dry)
-
-    def drain(self, kind: str, name: str, selector: PodSelector, *, is_dry: bool) -> str:
-        fields = {"role": selector.role, "ordinal": selector.ordinal, "dry_run": is_dry}
-        done = request(self.folder, "drain", type=kind, name=name, **fields)["drained"]
-        return f"{done} would be drained (dry run)" if is_dry else f"{done} is draining"
-
-    def uncordon(self, kind: str, name: str) -> str:
-        return f"{request(self.folder, 'uncordon', type=kind, name=name)['uncordoned']} is open"
-
-    def set_suspended(self, kind: str, name: str, *, is_suspended: bool) -> str:
-        word = "suspended" if is_suspended else "resumed"
-        return f"{request(self.folder, 'suspend', type=kind, name=name, on=is_suspended)[word]} {word}"
-
-    def delete(self, kind: str, name: str, *, is_dry: bool) -> str:
-        if is_dry:
-            self.get(kind, name)
-            return f"{kind}/{name} would be deleted (dry run)"
-        return f"{request(self.folder, 'delete', type=kind, name=name)['deleted']} is being deleted"
-
-    # ---- planning -----------------------------------------------------------------------------------------------
+        if any(size.count > _MOST_REPLICAS for size in sizes):
+            raise CommandError(Exit.USAGE, f"a run has at most {_MOST_REPLICAS} replicas of anything")
+        return super().scale(kind, name, sizes, is_dry=is_dry)
 
     def snapshot(self) -> SnapshotContent:
-        from autoscaler.snapshots import from_document  # noqa: PLC0415 - not for --help
+        from autoscaler.snapshots import from_document, to_document  # noqa: PLC0415 - the planner is for those who ask it
 
-        return replace(from_document(request(self.folder, "snapshot")), made_by=f"run {self.title}")
-
-    def job_facts(self, job: str) -> JobFacts:
-        found = try_find(lambda: self.get("tj", job).objects[0])
-        return JobFacts() if found is None else job_facts_of(found)
+        document = without_namespace(to_document(super().snapshot()), self._reader.namespace)
+        return replace(from_document(document), made_by=f"run {self.title}")
 
     def read_submission(self, file: Path, now_s: float) -> PlannedSubmission:
-        from autoscaler.cli.local.run_submission import read_local_submission  # noqa: PLC0415 - not for --help
+        from autoscaler.cli.local.run_submission import read_local_submission  # noqa: PLC0415 - with it
 
         return read_local_submission(file, now_s)
 
-    def _was_met_at_the_end(self, name: str, wanted: str) -> bool:
-        """True if the run's manifest, written at its end, says so of the job."""
-        phase = str(self.folder.read_manifest().get("jobs", {}).get(name, "")).lower()
-        if wanted == phase:
-            return True
-        raise RunGoneError(self.folder)
+    def _log_of(self, kind: str, name: str, selector: PodSelector) -> Path:
+        """The log of the pod that is meant, also of one that is gone."""
+        namespace, short = self._reader.split(name)
+        if kind == "tj" and selector.ordinal is not None:
+            kind, short = "pod", pod_name(short, Role(selector.role or Role.TRAINER), selector.ordinal)
+        if kind == "pod" and (path := self._folder.log_of(short)).exists():
+            return path
+        pod = text(self._do(self._reader.pod_of(kind, f"{namespace}/{short}", selector)), "metadata", "name")
+        if (path := self._folder.log_of(pod)).exists():
+            return path
+        raise CommandError(Exit.NOT_FOUND, f"pod/{pod} has not started yet: it has no log")
+
+    def _to_command_error(self, error: ClusterError) -> CommandError:
+        match error:
+            case UnavailableError() if not self._folder.is_live():
+                return RunGoneError(self._folder)
+            case UnavailableError():
+                return CommandError(Exit.FAILED, f"{error} ({self._folder.root})")
+            case ForbiddenError(refused_by=RefusedBy.RBAC):
+                return CommandError(Exit.REFUSED, str(error))
+            case _:
+                return to_command_error(error, self.title)
+
+    def _columns(self, *, used: Mapping[str, Resources] | None = None, has_namespaces: bool = False) -> Columns:
+        columns = super()._columns(used=used, has_namespaces=has_namespaces)
+        return {**columns, "Pod": (*columns["Pod"], *map(_annotation, _OF_A_RUN))}
+
+    def _notes_of(self, found: ClusterSnapshot) -> Sequence[str]:
+        return found.omissions
 
 
-def job_facts_of(job: Mapping[str, Any]) -> JobFacts:
-    """Facts of a run's job that no plan has."""
-    status, servers = job["status"], job["spec"]["parameterServer"]
-    ending, age_s = status["phase"], status["endedSeconds"]
-    return JobFacts(
-        ended=format_ending(ending, age_s, status["conditions"][0]["message"]) if age_s is not None else "",
-        is_ratio_measured=servers is not None and isinstance(servers["trainersPerServer"], str),  # auto
-    )
+def namespaces_of(folder: RunFolder) -> tuple[str, ...]:
+    """The namespaces of the run's objects: first that of names without one.  Raises CommandError."""
+    try:
+        return tuple(folder.read_manifest().get("namespaces", ())) or ("default",)
+    except (OSError, ValueError) as error:
+        raise CommandError(Exit.REFUSED, str(error)) from None
 
 
-def conditions_of(found: Mapping[str, Any]) -> set[str]:
-    """The conditions of an object of a run that are true, in lower case."""
-    status, phase = found["status"], str(found["status"].get("phase", "")).lower()
-    match found["kind"]:
-        case "TrainingJob":
-            return {phase, "complete"} if phase == "completed" else {phase}
-        case "Pod":
-            return {"ready"} if phase == "running" else set()
-        case "Deployment":
-            return {"available"} if status["readyReplicas"] >= found["spec"]["replicas"] else set()
+def without_namespace(document: Any, namespace: str) -> Any:
+    """The document with NAME in place of NAMESPACE/NAME, for this one namespace."""
+    match document:
+        case dict():
+            return {
+                without_namespace(key, namespace): without_namespace(value, namespace)
+                for key, value in document.items()
+            }
+        case list():
+            return [without_namespace(item, namespace) for item in document]
+        case str():
+            return document.removeprefix(f"{namespace}/")
         case _:
-            return {"ready"}
+            return document
 
 
-def read_log(path: Path, tail: int | None, folder: RunFolder | None) -> Iterator[str]:
-    """Content of the log file; with a folder also what is appended, until its run ends.
-
-    A file that has become shorter (`pod_logs`) is read again from its beginning.
-    """
-    decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
-    with path.open("rb") as log:
-        if tail is not None:
-            yield decode(b"".join(deque(log, maxlen=tail)))
-        while True:
-            if chunk := log.read(_LOG_CHUNK_BYTES):
-                yield decode(chunk)
-            elif folder is None or not folder.is_live():
-                return
-            elif path.stat().st_size < log.tell():
-                log.seek(0)
-            else:
-                time.sleep(_FOLLOW_EVERY_S)
+def _annotation(title: str) -> Column:
+    return Column(title=title, cell=lambda o: text(o, "metadata", "annotations", _OF_A_RUN[title]), is_wide=True)

@@ -16,7 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from autoscaler.cli.output.phrases import format_count
-from autoscaler.clusters.local.run.run_snapshot import (
+from autoscaler.clusters.local.run_files.run_journal import RunEvent
+from autoscaler.domain import Bottleneck, PodPhase, Role
+from autoscaler.local_run.run_snapshot import (
     DecisionLine,
     DeploymentLine,
     JobLine,
@@ -25,8 +27,6 @@ from autoscaler.clusters.local.run.run_snapshot import (
     RunSnapshot,
     is_change,
 )
-from autoscaler.clusters.local.run_files.run_journal import RunEvent
-from autoscaler.domain import Bottleneck, PodPhase, Role
 from autoscaler.quantities import format_cpu
 from master.api.host.log_lines import escape_controls
 

@@ -15,7 +15,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("planning")
     started = EdlRun(folder, "--stay")
     edl("wait", "--for=condition=Available", "deployment/web", "--timeout", "100s", run=started.folder)
-    wait_until(lambda: started.get("tj/idle")["status"]["trainers"] == 2, "growth into free room")
+    wait_until(lambda: started.get("tj/idle")["status"]["trainers"]["ready"] == 2, "growth into free room")
     yield started
     started.end()
 
@@ -58,13 +58,13 @@ def test_questions_to_a_live_run_change_nothing(run):
     assert "idle  1    2    2       3    Kept" in edl("plan", run=run.folder)
     more = edl("what-if", "--add-nodes", "2", "--shape", "4cpu,8Gi", run=run.folder)
     assert "tj/idle         2    2       3      at maxReplicas 3" in more
-    assert run.get("tj/idle")["status"]["trainers"] == 2
+    assert run.get("tj/idle")["status"]["trainers"]["ready"] == 2
 
 
 def test_a_saved_moment_is_one_file_without_secrets(run, saved):
     """No command, no secret; to standard output it is the same, and from standard input it is read."""
     text = edl("snapshot", "save", "-o", "-", run=run.folder)
-    secrets = [file.read_text().strip() for file in (run.folder / "tokens").iterdir()]
+    secrets = [file.read_text().strip() for file in (run.folder / "tokens").glob("*/token")]
     assert secrets
     for found in (text, saved.read_text()):
         assert json.loads(found)["kind"] == "ClusterSnapshot"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
-from tests.harness.edl_command import EDL, PROGRAMS, edl
+from tests.harness.edl_command import EDL, PROGRAMS, edl, pid_of, progress_in
 
 DEADLINE_S = 120.0
 JOB = """
@@ -48,10 +48,11 @@ def test_a_job_loses_a_trainer_and_its_master_and_ends_whole(tmp_path):
     with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             run = Path(process.stdout.readline().removeprefix("run folder: ").strip())
-            job = wait_for(run, lambda job: (job["status"]["progress"] or {}).get("done", 0) > 0)
-            assert job["status"]["trainers"] >= 1
-            for pod in ("rows-trainer-0", "rows-master-0"):
-                pid = json.loads(edl("get", f"pod/{pod}", "-o", "json", run=run))["status"]["pid"]
+            wait_for_progress(run)
+            job = json.loads(edl("get", "tj/rows", "-o", "json", run=run))
+            assert job["status"]["trainers"]["ready"] >= 1
+            for pod in ("rows-trainer-0", "rows-master-local-0"):
+                pid = pid_of(json.loads(edl("get", f"pod/{pod}", "-o", "json", run=run)))
                 os.kill(pid, signal.SIGKILL)
             (tmp_path / "haste").touch()
             edl("wait", "--for=condition=Completed", "tj/rows", "--timeout", "100s", run=run, deadline_s=DEADLINE_S)
@@ -77,7 +78,7 @@ def test_a_job_outlives_its_etcd_and_the_process_that_keeps_it(tmp_path, killed)
     with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             run = Path(process.stdout.readline().removeprefix("run folder: ").strip())
-            wait_for(run, lambda job: (job["status"]["progress"] or {}).get("done", 0) > 0)
+            wait_for_progress(run)
             os.kill(pid_of_keeper(run) if killed == "keeper" else pid_of_server(run), signal.SIGKILL)
             (tmp_path / "haste").touch()
             output, _ = process.communicate(timeout=DEADLINE_S)
@@ -92,24 +93,25 @@ def test_a_job_outlives_its_etcd_and_the_process_that_keeps_it(tmp_path, killed)
 
 
 def pid_of_keeper(run):
-    return pid_of(f"--serve\0{run / 'etcd'}")
+    return find_process(f"--serve\0{run / 'etcd'}")
 
 
 def pid_of_server(run):
-    return pid_of(f"--data-dir={run / 'etcd' / 'm0'}")
+    return find_process(f"--data-dir={run / 'etcd' / 'm0'}")
 
 
-def pid_of(words):
+def find_process(words):
     (pid,) = [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline") if words.encode() in p.read_bytes()]
     return pid
 
 
-def wait_for(run, condition):
+def wait_for_progress(run):
     deadline = time.monotonic() + DEADLINE_S
-    while True:
-        if RunFolder(root=run).control_socket().exists():
-            job = json.loads(edl("get", "tj/rows", "-o", "json", run=run))
-            if condition(job):
-                return job
+    while not (RunFolder(root=run).control_socket().exists() and has_trained(run)):
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def has_trained(run):
+    progress = progress_in(run, "rows")
+    return progress is not None and progress.done > 0

@@ -27,6 +27,7 @@ async def test_what_was_trained_since_the_last_checkpoint_is_committed_before_th
     watch = HeadWatch(chaos_run.checkpoint_uri(JOB))
     async with watch.following():
         await chaos_run.suspend(JOB, on=True)
+        await until(lambda: chaos_run.job(JOB).condition != "Running", "the operator sees it")
         assert chaos_run.job(JOB).condition == "Suspending", "whoever waits for Suspended waits for the checkpoint"
         await until(lambda: not chaos_run.has_pods(JOB), "all pods have left")
         assert chaos_run.job(JOB).condition == "Suspended"
@@ -44,7 +45,7 @@ async def test_what_was_trained_since_the_last_checkpoint_is_committed_before_th
 def order_of(chaos_run):
     """The roles in the order in which they were told to leave."""
     leaving = [event.object for event in chaos_run.events if event.reason == "Leaving"]
-    return list(dict.fromkeys(Role(name.split("-")[-2]) for name in leaving))
+    return list(dict.fromkeys(Role(name.removeprefix(f"pod/{JOB}-").split("-")[0]) for name in leaving))
 
 
 def ends_of(chaos_run):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.clusters.local.run.object_documents import job_object
+from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
 from autoscaler.domain import Role
 from master.api.checkpoints.audit import try_head_hint
 from master.api.checkpoints.checkpoint_files import read_manifest
@@ -120,11 +120,9 @@ async def test_a_job_goes_on_in_another_folder_once_its_checkpoint_is_there(chao
     await begin(chaos_run)
     await chaos_run.suspend(JOB, on=True)
     await until(lambda: not chaos_run.has_pods(JOB), "all pods have left")
-    record, other = chaos_run.record(JOB), tmp_path / "elsewhere"
-    held = Path(record.place.checkpoint_uri.removeprefix("file://"))
+    held, other = Path(chaos_run.checkpoint_uri(JOB).removeprefix("file://")), tmp_path / "elsewhere"
     other.mkdir()
-    place = replace(record.place, checkpoint_uri=other.as_uri())
-    chaos_run.local_run.cluster.jobs.records[JOB] = replace(record, place=place)
+    await chaos_run.edit(JOB, {"checkpoint": {"uri": other.as_uri()}})
     await chaos_run.suspend(JOB, on=False)
     log = next(iter(await masters_log(chaos_run)))
     await until(lambda: "Restore the folder" in log.read_text(), "the master says what is missing")
@@ -284,5 +282,9 @@ async def test_etcd_that_stands_still_is_told_before_any_write_waits_for_it(chao
 
 def told_of(chaos_run):
     """The reasons of the two conditions."""
-    (job,) = [job for job in chaos_run.local_run.snapshot().jobs if job.name == JOB]
-    return {one["type"]: one["reason"] for one in job_object(job)["status"]["conditions"][1:]}
+    status = chaos_run.local_run.plane.server.get(TRAINING_JOBS, "default", JOB).get("status", {})
+    return {
+        one["type"]: one["reason"]
+        for one in status["conditions"]
+        if one["type"] in {"Progressing", "CheckpointsCurrent"}
+    }

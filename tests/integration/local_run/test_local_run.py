@@ -5,6 +5,7 @@ What `edl run` prints is tested in `tests/integration/cli`, and faults by the le
 
 import asyncio
 import json
+import shutil
 import signal
 import time
 from contextlib import asynccontextmanager
@@ -83,8 +84,8 @@ def pod(name, *command, cpu="1", **env):
     return {"spec": {"containers": [main], "terminationGracePeriodSeconds": 5}}
 
 
-def rows(*, least=1, most=3, servers=2, backoff_limit=6, **env):
-    trainers = pod("trainer", "python", str(PROGRAMS / "rows.py"), **env)
+def rows(*, least=1, most=3, servers=2, backoff_limit=6, program=("python", str(PROGRAMS / "rows.py")), **env):
+    trainers = pod("trainer", *program, **env)
     return {
         "apiVersion": "edl.dev/v1alpha1",
         "kind": "TrainingJob",
@@ -232,3 +233,33 @@ async def test_a_name_that_is_taken_is_refused(tmp_path):
         await machine.submit(web_service(1))
         with pytest.raises(AlreadyExistsError, match="web"):
             await machine.submit(web_service(2))
+
+
+async def test_a_script_that_just_ends_has_failed(tmp_path):
+    """It would otherwise be started for ever; what it should have done is said."""
+    async with running(tmp_path, with_etcd=False) as machine:
+        await machine.submit(rows(program=["true"], backoff_limit=1))
+        await machine.until(machine.run.are_jobs_over, "the end")
+        assert machine.run.failed_jobs() == ("rows",)
+        assert "data is left to train" in machine.run.jobs()["rows"].life.message
+
+
+async def test_a_command_that_does_not_exist_fails_the_job_by_its_name(tmp_path):
+    async with running(tmp_path, with_etcd=False) as machine:
+        await machine.submit(rows(program=["no-such-program"], backoff_limit=1))
+        await machine.until(machine.run.are_jobs_over, "the end")
+        assert "no-such-program" in machine.run.jobs()["rows"].life.message
+
+
+async def test_a_deleted_job_leaves_nothing_and_its_name_is_free_again(tmp_path):
+    """The next job of that name is another one: it meets nothing of the first in etcd."""
+    async with running(tmp_path) as machine:
+        await machine.submit(rows())
+        await machine.until(lambda: machine.done() > 0, "the first batch")
+        await machine.run.api.delete(TRAINING_JOBS, "rows", namespace="default")
+        await machine.until(lambda: not machine.server.all(TRAINING_JOBS) and not machine.pods(), "the job's end")
+        assert machine.run.are_jobs_over()
+        shutil.rmtree(machine.checkpoints, ignore_errors=True)
+        machine.haste()
+        await machine.submit(rows())
+        await machine.until(lambda: machine.conditions().get("Completed") == "True", "completion")

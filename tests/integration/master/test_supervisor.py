@@ -114,6 +114,19 @@ async def test_a_master_that_is_stopped_is_left_to_whoever_asks_it(start, etcd, 
     assert "takes over" not in container.log.read_text()
 
 
+async def test_a_standby_that_dies_is_followed_by_another(start, etcd, open_store):
+    """Nobody asks a dead one to take over: else the master's own death, much later, would wait for an interpreter."""
+    store, container = open_store(etcd, job="digits", **UNHURRIED), start(EDL_LEADER_TTL_S=LONG_TTL_S)
+    leader = await leader_after(store, 0)
+    await container.until_stands_by(1)
+    serves, died = container.masters
+    os.kill(died, signal.SIGKILL)
+    await container.until_stands_by(2)
+    assert await store.read_leader() == leader
+    assert container.masters[0] == serves
+    assert died not in container.masters
+
+
 async def test_masters_end_with_whoever_keeps_them(start, etcd, open_store):
     """Killed with SIGKILL, as by a runtime that ends the container."""
     store, container = open_store(etcd, job="digits", **UNHURRIED), start()

@@ -2,13 +2,14 @@
 
 import io
 import json
+import secrets
 import tarfile
 
 import pytest
 
 from autoscaler.cli.commands.bundle import bundle
 from autoscaler.cli.commands.redaction import Redactor, is_secret_name, secrets_in
-from autoscaler.clusters.local.run_files.run_folder import make_run_folder, make_token
+from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 
 JOB = """
 kind: TrainingJob
@@ -147,7 +148,9 @@ def test_an_archive_holds_no_secret_and_no_link(tmp_path, monkeypatch, capsys):
     """Of job files, of the environment that pods inherit, of the jobs' tokens; in every file; for its owner alone."""
     monkeypatch.setenv("DEPLOY_TOKEN", "from-the-environment")
     run = make_run_folder(tmp_path / "runs", "digits", described={"files": {"job.yaml": JOB}, "command": ["--x"]})
-    _, token = make_token(run, "digits")
+    token = secrets.token_hex(32)
+    (run.tokens / "digits-identity.8cab").mkdir()
+    (run.tokens / "digits-identity.8cab" / "token").write_text(token)
     (run.checkpoints / "digits").mkdir()
     (run.checkpoints / "digits" / "7.data").write_bytes(b"model")
     run.log_of("digits-trainer-0").write_text(
@@ -168,7 +171,7 @@ def test_an_archive_holds_no_secret_and_no_link(tmp_path, monkeypatch, capsys):
     assert "all else" in everything
     assert json.loads(content["run.json"])["command"] == ["--x"]
     told = capsys.readouterr()
-    for name in ("WANDB_API_KEY", "DB_PASSWORD", "DEPLOY_TOKEN", "token of digits"):
+    for name in ("WANDB_API_KEY", "DB_PASSWORD", "DEPLOY_TOKEN", "token of digits-identity"):
         assert f"redacted {name} in " in told.err
     assert "hunter2" not in told.err
     assert archive.stat().st_mode & 0o777 == 0o600

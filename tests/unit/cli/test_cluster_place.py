@@ -7,6 +7,7 @@ import pytest
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.cluster_place import conditions_of
 from autoscaler.cli.output.formats import format_objects
+from autoscaler.cli.output.object_tables import GrowingTable
 from autoscaler.cli.places import JobFacts, LogOptions, PodSelector, SizeRequest
 from autoscaler.clusters.kubernetes.api import kinds
 from tests.unit.cli.kube_place import NAMESPACE, STATUS, node, raw_pod, stage, status
@@ -129,6 +130,63 @@ def test_describe_says_what_other_number_of_servers_would_be_better():
             hints = [line for line in place.describe("tj", "digits") if line.startswith("Hint:")]
         told = "Hint:        trainers wait for servers 50% of their time; 4 in place of 2: at most +33%"
         assert hints == ([told] if is_training else [])
+
+
+@pytest.mark.parametrize(
+    ("spec", "told", "words"),
+    [
+        (
+            {"minReplicas": 1, "maxReplicas": 4, "trainersPerServer": 2},
+            {},
+            "(1 to 4 allowed, one for every 2 trainers)",
+        ),
+        ({"minReplicas": 1, "maxReplicas": 4, "replicas": 3}, {}, "(pinned to 3 of 1 to 4)"),
+        ({"minReplicas": 1, "maxReplicas": 1}, {}, "1 ready, 2 wanted (always 1)"),
+        ({"minReplicas": 1, "maxReplicas": 1}, {"leaving": 1}, "; 1 is leaving"),
+        ({"minReplicas": 1, "maxReplicas": 1}, {"draining": 2}, "; 2 are draining"),
+    ],
+)
+def test_describe_tells_how_many_servers_and_why(spec, told, words):
+    """Pinned, fixed, and while their share of the model is on its way."""
+    with stage() as (made, place):
+        made.make_job(told=status(servers={"ready": 1, "target": 2, **told}), server=spec)
+        (line,) = [line for line in place.describe("tj", "digits") if line.startswith("Servers:")]
+    assert line.endswith(words)
+
+
+def test_a_server_that_is_draining_is_still_there():
+    """It serves until what it holds has been moved: wanted and present are told apart while a job shrinks."""
+    with stage() as (made, place):
+        made.make_job(told=status(servers={"ready": 3, "target": 2, "draining": 1}), server={"maxReplicas": 3})
+        heading, row = table(place, "tj")
+    assert row.split()[heading.split().index("SERVERS")] == "3/2"
+
+
+def test_a_job_without_servers_says_nothing_of_them(digits):
+    """No zeros that mean nothing; and no line is longer than a terminal."""
+    _, place = digits
+    lines, _, _ = "\n".join(place.describe("tj", "digits")).partition("Pods:")
+    assert "Servers:" not in lines
+    assert max(map(len, lines.splitlines())) <= 100
+    heading, row = table(place, "tj")
+    assert row[heading.index("SERVERS")] == "-"
+
+
+def test_every_kind_has_a_table(digits):
+    """Nothing that can be asked for is without columns."""
+    made, place = digits
+    made.make(kinds.DEPLOYMENTS, {"metadata": {"name": "web", "namespace": NAMESPACE}, "spec": {"replicas": 1}})
+    for kind in ("tj", "node", "pod", "deployment"):
+        assert len(table(place, kind, output="wide")) >= 2
+
+
+def test_a_watched_table_stays_aligned(digits):
+    """A short name after a long one keeps its columns."""
+    _, place = digits
+    found, lines = place.get("pod", ""), GrowingTable(is_wide=False)
+    heading, first = lines.add(found.objects[0], found.columns)
+    (second,) = lines.add(found.objects[-1], found.columns)
+    assert heading.index("STATUS") == first.index("Running") == second.index("Running")
 
 
 def test_describe_says_that_a_ratio_is_measured():

@@ -9,17 +9,15 @@ import click
 import pytest
 from rich.console import Console
 
-from autoscaler.cli.local.describe_run import job_lines
 from autoscaler.cli.local.foreground import RunOutput, _print_event
-from autoscaler.cli.local.run_place import job_facts_of
 from autoscaler.cli.main import edl
 from autoscaler.cli.output.live_view import draw
-from autoscaler.cli.output.object_tables import GrowingTable, format_table
 from autoscaler.cli.output.phrases import format_age
-from autoscaler.cli.places import JobFacts
-from autoscaler.clusters.local.run.object_documents import deployment_object, job_object, node_object, pod_object
-from autoscaler.clusters.local.run.run_samples import sample_of
-from autoscaler.clusters.local.run.run_snapshot import (
+from autoscaler.clusters.local.run_files.run_journal import RunEvent
+from autoscaler.domain import Bottleneck, Decision, PodPhase, Reason, Resources, Role
+from autoscaler.jobs.progress import JobProgress
+from autoscaler.local_run.run_samples import sample_of
+from autoscaler.local_run.run_snapshot import (
     DecisionLine,
     DeploymentLine,
     JobLine,
@@ -27,11 +25,6 @@ from autoscaler.clusters.local.run.run_snapshot import (
     PodLine,
     RunSnapshot,
 )
-from autoscaler.clusters.local.run_files.run_journal import RunEvent
-from autoscaler.domain import Bottleneck, Decision, PodPhase, Reason, Resources, Role, Tier
-from autoscaler.jobs.progress import JobProgress, WhyNoAnswer
-from autoscaler.jobs.training_health import MasterReport
-from autoscaler.manifests.api_types import AfterServerLoss
 from master.api.master_status import JobPhase
 
 REQUESTS = Resources(cpu_milli=1000, memory_bytes=1 << 29, extended=(("pods", 1),))
@@ -41,21 +34,13 @@ def pod(name, role, owner, phase=PodPhase.READY, cpu_milli=1000):
     return PodLine(
         name=name,
         role=role,
-        tier=Tier.EXTERNAL if role is Role.EXTERNAL else Tier.CORE,
         owner=owner,
         ordinal=0,
         phase=phase,
         node="node-1",
         requests=replace(REQUESTS, cpu_milli=cpu_milli),
-        restarts=0,
-        age_s=75.0,
         pending_s=0.2,
         pid=77,
-        port=None,
-        gpus=(),
-        reason="",
-        is_unschedulable=False,
-        log="logs/x.log",
     )
 
 
@@ -80,38 +65,19 @@ PROGRESS = JobProgress(
     samples_per_s=1234.5,
     metrics=(("loss", 0.125),),
 )
-MODEL = replace(PROGRESS, lineage=1)
 JOB = JobLine(
     name="digits",
-    namespace="default",
     condition="Running",
     message="",
-    age_s=75.0,
-    ended_s=None,
-    weight=100,
-    priority_class="edl-core",
-    priority=0,
     min=2,
     max=8,
-    pinned=0,
     now=4,
     target=2,
     servers=1,
     servers_target=2,
     servers_leaving=0,
-    servers_min=1,
-    servers_max=4,
-    servers_pinned=0,
-    trainers_per_server=2,
-    is_ratio_measured=False,
-    copies=1,
-    after_loss=AfterServerLoss.KEEP,
-    has_master=True,
-    failures=0,
-    backoff_limit=6,
     decision=DECISION,
     progress=PROGRESS,
-    checkpoint_uri="/c",
 )
 PODS = (
     pod("digits-trainer-0", Role.TRAINER, "digits"),
@@ -119,11 +85,10 @@ PODS = (
     pod("digits-master-0", Role.MASTER, "digits", cpu_milli=500),
     pod("web-0", Role.EXTERNAL, "web"),
 )
-WEB = DeploymentLine(name="web", namespace="default", wanted=3, ready=1, pending=2, starting=0, age_s=75.0)
+WEB = DeploymentLine(name="web", wanted=3, ready=1, pending=2, starting=0)
 NODE = NodeLine(name="node-1", capacity=Resources(cpu_milli=4000, memory_bytes=8 << 30), is_open=True, pods=PODS)
 SNAPSHOT = RunSnapshot(
     name="20260102-150405-digits",
-    folder="/runs/x",
     t_s=75.0,
     nodes=(NODE,),
     pods=PODS,
@@ -241,29 +206,6 @@ def test_an_empty_run_can_be_drawn():
     assert "EDL" in drawn(replace(SNAPSHOT, nodes=(), pods=(), jobs=(), deployments=(), decisions=()))
 
 
-def test_tables_are_aligned_and_wide_ones_say_why():
-    """As kubectl prints them."""
-    heading, row = format_table([job_object(JOB)], is_wide=True)
-    assert heading.startswith("NAME    PHASE    MIN  NOW  TARGET  MAX")
-    assert row.startswith("digits  Running  2    4    2       8")
-    assert row.endswith("2 trainers; room for web-3")
-    assert heading.index("LOSS") == row.index("0.125")
-    assert heading.index("SERVERS") == row.index("1/2")
-    assert heading.index("MAX-SERVERS") == row.index("4 ", heading.index("MIN-SERVERS"))
-
-
-def test_every_type_has_a_table():
-    """Nothing that can be asked for is without columns."""
-    for found in (job_object(JOB), node_object(NODE), pod_object(PODS[0]), deployment_object(WEB)):
-        assert len(format_table([found], is_wide=True)) == 2
-
-
-def test_who_is_connected_is_a_list_for_scripts():
-    """In an order that does not change from one look to the next."""
-    known = replace(JOB, progress=replace(PROGRESS, connected=frozenset({"digits-trainer-1", "digits-server-0"})))
-    assert job_object(known)["status"]["progress"]["connected"] == ["digits-server-0", "digits-trainer-1"]
-
-
 def test_ages_as_kubectl():
     """Seconds, minutes, hours, days."""
     ages = [format_age(s) for s in (5, 119, 200, 3000, 7500, 172_799, 172_800)]
@@ -293,96 +235,6 @@ def test_a_diverged_loss_is_shown_and_recorded_as_nothing():
     assert sample_of(snapshot)["jobs"]["digits"]["loss"] is None
 
 
-def test_a_watched_table_stays_aligned():
-    """A short name after a long one keeps its columns."""
-    table = GrowingTable(is_wide=False)
-    heading, first = table.add(pod_object(PODS[0]))
-    (second,) = table.add(pod_object(PODS[3]))
-    assert heading.index("STATUS") == first.index("Running") == second.index("Running")
-
-
-def test_describe_answers_why_before_anything_long():
-    """Ten lines of a job, each within a terminal."""
-    lines = job_lines(job_object(JOB))
-    assert "Why:         2 trainers; room for web-3" in lines
-    assert "Trainers:    4 now, 2 wanted (2 to 8 allowed)" in lines
-    assert "Servers:     1 now, 2 wanted (1 to 4 allowed, one for every 2 trainers)" in lines
-    assert len(lines) <= 12
-    assert max(map(len, lines)) <= 100
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        (
-            {"is_ratio_measured": True},
-            "(1 to 4 allowed, one for every 2 trainers, as measured by how long trainers wait for them)",
-        ),
-        ({"servers_pinned": 3}, "(pinned to 3 of 1 to 4)"),
-        ({"servers_max": 1, "servers_target": 1}, "1 now, 1 wanted (always 1)"),
-        ({"progress": replace(PROGRESS, moving=12)}, "; 12 buckets are moving"),
-        ({"servers_leaving": 1}, "; 1 is leaving"),
-        ({"copies": 2, "progress": MODEL}, "one for every 2 trainers); 2 copies of each bucket"),
-        ({"copies": 2, "progress": replace(MODEL, single_copy_buckets=64)}, "; 64 buckets have one copy, 2 are wanted"),
-        ({"copies": 2, "servers": 0, "progress": MODEL}, "one for every 2 trainers)"),
-        ({"copies": 2, "progress": replace(MODEL, lineage=0)}, "one for every 2 trainers)"),
-    ],
-)
-def test_describe_tells_how_many_servers_and_why(changed, words):
-    """Pinned, fixed, and while their share of the model is on its way."""
-    (line,) = [line for line in job_lines(job_object(replace(JOB, **changed))) if line.startswith("Servers:")]
-    assert line.endswith(words)
-
-
-def test_all_that_a_job_says_of_its_servers_can_be_read():
-    """`edl get -o yaml` of it, as its file has it."""
-    assert job_object(replace(JOB, copies=2, is_ratio_measured=True))["spec"]["parameterServer"] == {
-        "minReplicas": 1,
-        "maxReplicas": 4,
-        "replicas": 0,
-        "trainersPerServer": "auto",
-        "afterLoss": "Keep",
-        "copies": 2,
-    }
-
-
-def test_what_no_plan_knows_of_a_job():
-    """It has ended, when, and why; its ratio is measured."""
-    assert job_facts_of(job_object(JOB)) == JobFacts()
-    assert job_facts_of(job_object(replace(JOB, is_ratio_measured=True))).is_ratio_measured
-    ended = replace(JOB, condition="Completed", ended_s=12.5, message="every sample was trained and committed")
-    assert job_facts_of(job_object(ended)).ended == "Completed 12s ago: every sample was trained and committed"
-
-
-def test_what_was_trained_again_is_told_of_all_masters():
-    """Each counts anew; a job is set back by all of them."""
-    told = job_object(replace(JOB, progress=replace(PROGRESS, reworked=8, reworked_earlier=160)))
-    assert "Rolled back: 168 re-worked, 0 quarantined" in job_lines(told)
-
-
-def test_a_server_that_is_leaving_is_still_there():
-    """It serves until what it holds has been moved: wanted and present are told apart while a job shrinks."""
-    job = job_object(replace(JOB, servers=2, servers_target=2, servers_leaving=1))
-    heading, row = format_table([job], is_wide=False)
-    assert row.split()[heading.split().index("SERVERS")] == "3/2"
-
-
-def test_describe_says_when_servers_are_the_bottleneck():
-    """With what more of them would give; a job that computes most of its time says nothing."""
-    waits = job_lines(job_object(replace(JOB, progress=replace(PROGRESS, waiting_share=0.5))))
-    assert "Hint:        trainers wait for servers 50% of their time; 2 in place of 1: at most +33%" in waits
-    assert max(map(len, waits)) <= 100
-    assert not any(line.startswith("Hint:") for line in job_lines(job_object(JOB)))
-
-
-def test_a_job_without_servers_says_nothing_of_them():
-    """No zeros that mean nothing."""
-    bare = job_object(replace(JOB, servers=0, servers_target=0, servers_min=0, servers_max=0))
-    assert not any(line.startswith("Servers:") for line in job_lines(bare))
-    heading, row = format_table([bare], is_wide=False)
-    assert row[heading.index("SERVERS")] == "-"
-
-
 def test_every_help_fits_eighty_columns_and_shows_examples():
     """A newcomer copies a line from it."""
     for name, command in edl.commands.items():
@@ -390,41 +242,3 @@ def test_every_help_fits_eighty_columns_and_shows_examples():
         text = command.get_help(context)
         assert max(map(len, text.splitlines())) <= 80, name
         assert name in {"version", "data"} or re.search(rf"^ .*edl {name}\b", text, re.MULTILINE), name
-
-
-HEARD = MasterReport(progress=PROGRESS)
-
-
-def saying(**words):
-    return MasterReport(progress=replace(PROGRESS, **words))
-
-
-@pytest.mark.parametrize(
-    ("heard", "reason", "lines"),
-    [
-        (None, "NodeFit", []),
-        (HEARD, "NodeFit", []),
-        (MasterReport(progress=None), "NodeFit", ["Training:    NoAnswer: ", "Saving:      NoAnswer: "]),
-        (saying(problem="no file"), "Problem", ["Training:    Problem: nothing is trained until this is over"]),
-        (saying(checkpoint_problem="no room"), "CommitFails", ["Saving:      CommitFails: training goes on, "]),
-        (
-            saying(store_problem="etcd is away"),
-            "StoreUnavailable",
-            ["Saving:      StoreUnavailable: training goes on, "],
-        ),
-        (replace(HEARD, is_overdue=True), "Overdue", ["Saving:      Overdue: "]),
-        (
-            replace(HEARD, missing_answer=WhyNoAnswer.NOT_LEADING, since="for 20 s"),
-            "NoLeader",
-            ["Training:    NoLeader: its masters answer for 20 s, and none leads", "Saving:      NoLeader: "],
-        ),
-    ],
-)
-def test_a_run_tells_training_and_saving_apart_as_a_cluster_does(heard, reason, lines):
-    """The words of `jobs.health`, in `edl describe` and in the column REASON (ADR 0173)."""
-    found = job_object(replace(JOB, heard=heard))
-    told = [line for line in job_lines(found) if line.startswith(("Training:", "Saving:"))]
-    assert len(told) == len(lines)
-    assert all(line.startswith(beginning) for line, beginning in zip(told, lines, strict=True)), told
-    heading, row = format_table([found], is_wide=False)
-    assert row[heading.index("REASON") :].split()[0] == reason

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 import pytest
 
 from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.cli.local.run_place import RunPlace, list_names, open_run, without_namespace
 from autoscaler.cli.local.run_records import read_log
-from autoscaler.cli.local.socket_place import RunPlace, list_names, open_run, without_namespace
 from autoscaler.cli.output.formats import format_objects
-from autoscaler.cli.places import LogOptions, PodSelector
+from autoscaler.cli.places import LogOptions, PodSelector, SizeRequest
 from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.clusters.local.control_plane.socket_client import SocketApi
@@ -107,6 +107,12 @@ def test_a_drained_node_is_emptied_and_opened_again(stage):
     assert "edl.dev/drain" in labels()
     assert stage.place.uncordon("node", "node-1") == "node/node-1 is open"
     assert "edl.dev/drain" not in labels()
+
+
+def test_a_size_that_no_machine_has_is_refused(stage):
+    """A slip of the finger would fill the memory of the run with pods."""
+    with refused(Exit.USAGE, "at most 10000"):
+        stage.place.scale("deployment", "web", [SizeRequest(field="replicas", count=10_001)], is_dry=False)
 
 
 def test_describe_of_a_deployment_lists_its_pods(stage):

@@ -108,11 +108,12 @@ def test_a_pod_that_did_not_leave_in_time_is_told(story):
     """Apart from one that was killed by somebody else."""
     add_pod(story)
     story.server.bind("default", "p", "node-1")
+    story.report(pid="7")
     story.server.delete(PODS, "default", "p")
     story.tell()
     told = story.report(phase="Failed", state={"terminated": {"exitCode": 137, "reason": "GraceOver"}})
     assert [reason for _, reason, _ in told] == ["GraceOver", "Gone"]
-    assert told[0][2] == "did not leave within its grace of 5 s"
+    assert told[0][2] == "pid 7 did not leave within its grace of 5 s"
 
 
 def test_how_long_a_pod_waited_is_known_to_the_moment(story):

@@ -80,7 +80,7 @@ class PodCommands:
         volumes = parts(pod, "spec", "volumes")
         name = next(said for volume in volumes if (said := text(volume, "secret", "secretName")))
         secret = self.secret_of(namespace, name)
-        folder = self.folder.tokens / text(secret, "metadata", "uid")
+        folder = self.folder.tokens / f"{name}.{text(secret, 'metadata', 'uid')}"
         folder.mkdir(mode=0o700, exist_ok=True)
         for file, content in part(secret, "data").items():
             _write_private(folder / file, base64.b64decode(content))

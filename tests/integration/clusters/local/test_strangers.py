@@ -14,7 +14,18 @@ from master.api.checkpoints.folder_lock import RUN_LOCK, WRITERS_LOCK, claim_fol
 from master.api.checkpoints.storage import open_storage
 from master.api.errors import StorageError
 from tests.harness.attacker import attack, family_of, listening_ports, needs_root, open_folder
-from tests.harness.edl_command import DEADLINE_S, EDL, FILES, PROGRAMS, EdlRun, edl, wait_until
+from tests.harness.edl_command import (
+    DEADLINE_S,
+    EDL,
+    FILES,
+    PROGRAMS,
+    EdlRun,
+    edl,
+    environment_of,
+    pid_of,
+    progress_in,
+    wait_until,
+)
 from tests.integration.cli.test_whole import JOB
 
 pytestmark = needs_root
@@ -44,8 +55,8 @@ def attacked(etcd_binary):
 
 
 def has_trained(run):
-    statuses = [job["status"] for job in get(run, "tj")["items"]]
-    return all((status["progress"] or {}).get("done", 0) > 0 for status in statuses)
+    found = [progress_in(run.root, job) for job in ("rows", "other")]
+    return all(progress is not None and progress.done > 0 for progress in found)
 
 
 def test_another_user_reaches_no_part_of_a_run(attacked):
@@ -54,20 +65,22 @@ def test_another_user_reaches_no_part_of_a_run(attacked):
     sockets = list(run.sockets.iterdir())
     assert len(sockets) >= 10, "control, etcd's three, masters, servers"
     assert listening_ports(family_of(process.pid)) == set()
-    secrets = [run.tokens / "rows", run.manifest, run.events, run.log_of("rows-trainer-0")]
+    secrets = [*run.tokens.glob("*/*"), run.manifest, run.events, run.log_of("rows-trainer-0")]
+    assert {"token", "tls.key"} <= {path.name for path in secrets}
     assert all(path.exists() for path in secrets)
-    folders = [run.root, run.sockets, run.tokens, run.checkpoints, run.etcd]
+    folders = [run.root, run.sockets, run.tokens, *run.tokens.iterdir(), run.checkpoints, run.etcd]
     assert attack(sockets=sockets, files=secrets, folders=folders, squat=[run.sockets / "m"]) == {}
 
 
 def test_each_job_of_a_run_has_a_secret_of_its_own(attacked):
     """What the processes of one job know opens no other job's door."""
     _, run = attacked
-    held = {name: (run.tokens / name).read_text() for name in ("rows", "other")}
-    assert len(set(held.values())) == 2
-    for name, token in held.items():
+    held = {}
+    for name in ("rows", "other"):
         files = [token_file_of(run, pod["metadata"]["name"]) for pod in pods_of(run, name)]
-        assert {Path(file).read_text() for file in files} == {token}
+        (held[name],) = {Path(file).read_text() for file in files}
+        assert {Path(file).parent.parent for file in files} == {run.tokens}
+    assert held["rows"] != held["other"]
 
 
 def test_another_user_holds_up_no_run_by_a_lock():
@@ -145,9 +158,7 @@ def pods_of(run, job):
 
 
 def token_file_of(run, pod):
-    pid = get(run, f"pod/{pod}")["status"]["pid"]
-    told = dict(part.split("=", 1) for part in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in part)
-    return told["EDL_TOKEN_FILE"]
+    return environment_of(pid_of(get(run, f"pod/{pod}")))["EDL_TOKEN_FILE"]
 
 
 def get(run, what):

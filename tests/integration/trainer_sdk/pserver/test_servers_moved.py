@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoscaler.clusters.local.run.local_run import LocalRun
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS
 from autoscaler.clusters.local.run.run_settings import RunSettings
-from autoscaler.domain import Policy, Resources, Role
+from autoscaler.domain import PodPhase, Policy, Resources, Role
 from autoscaler.jobs.server_count import SPARE_ORDINALS
+from autoscaler.local_run.local_run import LocalRun
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node
 from autoscaler.planner.phases.p6_begin_moves import MOVES_PER_JOB
@@ -66,19 +67,19 @@ def test_there_are_numbers_enough_for_those_that_move():
 
 
 def standing(run, role):
-    return sorted(
-        (pod.name, pod.node) for pod in run.cluster.table.pods.values() if pod.role is role and not pod.is_leaving
-    )
+    pods = [pod for pod in run.snapshot().pods if pod.role is role and pod.phase is not PodPhase.TERMINATING]
+    return sorted((pod.name, pod.node) for pod in pods if pod.node is not None)
 
 
 def progress(run):
-    return run.cluster.jobs.records["counted"].progress
+    record = run.jobs().get("counted")
+    return None if record is None else record.progress
 
 
 async def until(run, condition, what):
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        pods = [(pod.name, pod.node, pod.phase) for pod in run.cluster.table.pods.values()]
+        pods = [(pod.name, pod.node, pod.phase) for pod in run.snapshot().pods]
         assert time.monotonic() < deadline, f"{what} did not happen: {pods}; {progress(run)}"
         await asyncio.sleep(0.05)
 
@@ -96,13 +97,15 @@ async def test_a_server_goes_where_the_web_was_and_a_trainer_more_fits(tmp_path)
         name="moved", machines=machines, devices=((), ()), parent=tmp_path, working_dir=tmp_path, policy=POLICY
     )
     async with LocalRun(settings) as run:
-        run.submit(parse_files([tmp_path / "job.yaml"]))
+        await run.submit(parse_files([tmp_path / "job.yaml"]))
         await until(run, lambda: (told := progress(run)) is not None and told.committed, "the start")
         assert standing(run, Role.SERVER) == [("counted-server-0", "high")]
-        run.cluster.scale("web", 0)
+        await run.api.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 0}}, namespace="default")
         await until(run, lambda: standing(run, Role.SERVER) == [("counted-server-1", "low")], "the move")
         await until(run, lambda: len(standing(run, Role.TRAINER)) == 3, "the trainer that has room now")
-        await until(run, lambda: "counted-server-0" not in run.cluster.table.pods, "the old server's end")
+        await until(
+            run, lambda: "counted-server-0" not in {pod.name for pod in run.snapshot().pods}, "the old server's end"
+        )
         moved = progress(run)
         assert moved.lineage == 1, "a move rolls nobody back"
         assert moved.done < moved.total, "the job was over before its server had moved"

@@ -2,7 +2,7 @@
 
 import socket
 
-from autoscaler.cli.local.run_place import read_log
+from autoscaler.cli.local.run_records import read_log
 from autoscaler.clusters.local.machine.pod_logs import LONGEST_LOG_BYTES, read_tail, shorten, shorten_long_ones
 from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 
