@@ -126,14 +126,14 @@ async def _run(settings: Settings) -> None:
         _announce(settings, address)
         terms = LeaderTerms(settings=settings, store=store, folder=folder, server=server, counts=counts)
         serving = asyncio.create_task(terms.run(holder=this_holder(settings.name, address)))
-        asked = asyncio.create_task(_wait_until_asked_to_end(end, settings.parent_pid))
+        stop_signals = asyncio.create_task(_wait_until_asked_to_end(end, settings.parent_pid))
         try:
-            await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({serving, stop_signals}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (serving, asked):
+            for task in (serving, stop_signals):
                 task.cancel()
-            await asyncio.gather(serving, asked, return_exceptions=True)
-        for task in (serving, asked):
+            await asyncio.gather(serving, stop_signals, return_exceptions=True)
+        for task in (serving, stop_signals):
             if not task.cancelled():
                 task.result()
 

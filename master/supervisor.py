@@ -59,10 +59,10 @@ class Supervisor:
         """Returns when a child has ended or one is to be started; a signal to stop goes to the master."""
         is_due = self._standby is None and not self._is_stopping
         wait_s = max(0.05, self._standby_due_s - time.monotonic()) if is_due else LONGEST_WAIT_S
-        told = signal.sigtimedwait({signal.SIGCHLD, *STOPS}, wait_s)
-        if told is not None and told.si_signo in STOPS:
+        stop = signal.sigtimedwait({signal.SIGCHLD, *STOPS}, wait_s)
+        if stop is not None and stop.si_signo in STOPS:
             self._is_stopping = True
-            self._master.send_signal(told.si_signo)
+            self._master.send_signal(stop.si_signo)
 
     def _follow(self, code: int) -> bool:
         """True if the standby takes over from the master that has died."""

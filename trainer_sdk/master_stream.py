@@ -140,9 +140,9 @@ class MasterStream:
         async with _open(address) as channel:
             stub: Any = master_pb2_grpc.MasterStub(channel)
             while True:
-                heard = False
+                is_answered = False
                 try:
-                    heard = await self._talk(await _connect(stub, prover), address.hello)
+                    is_answered = await self._talk(await _connect(stub, prover), address.hello)
                     reason = "the master closed the stream"
                 except (UnprovenMasterError, TimeoutError) as error:  # another listens there, until the master does
                     reason = str(error) or f"no proof of the job's secret within {_PROOF_S:.0f} s"
@@ -157,7 +157,7 @@ class MasterStream:
                 self._listener.stream_broken(reason)
                 if self._is_closing:
                     return
-                pause_s = BACKOFF_FIRST_S if heard else min(2 * pause_s, BACKOFF_MOST_S)
+                pause_s = BACKOFF_FIRST_S if is_answered else min(2 * pause_s, BACKOFF_MOST_S)
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311  jitter, not a secret
 
     async def _talk(self, call: Any, hello: Hello) -> bool:
@@ -165,13 +165,13 @@ class MasterStream:
         self._waiting = asyncio.Queue()
         self._call = call
         writer = self._loop.create_task(self._write(call, hello, self._waiting))
-        heard = False
+        is_answered = False
         try:
             self._listener.stream_opened()
             async for envelope in call:
-                if not heard:
+                if not is_answered:
                     agreed_version(hello, decode_hello(envelope))
-                heard = True
+                is_answered = True
                 self._listener.received(decode_master_envelope(envelope))
         finally:
             self._waiting = None
@@ -179,20 +179,20 @@ class MasterStream:
             call.cancel()
             with suppress(asyncio.CancelledError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 await writer
-        return heard
+        return is_answered
 
     async def _write(self, call: Any, hello: Hello, waiting: asyncio.Queue[tuple[MemberMessage, ...]]) -> None:
         """Writes all waiting messages in one envelope; an empty entry ends the stream."""
         first: Hello | None = hello
         while self._waiting is waiting:
-            said = await waiting.get()
-            is_last = not said
+            messages = await waiting.get()
+            is_last = not messages
             while not waiting.empty():
                 more = waiting.get_nowait()
                 is_last = is_last or not more
-                said += more
-            if said:
-                await call.write(encode_member_envelope(said, hello=first))
+                messages += more
+            if messages:
+                await call.write(encode_member_envelope(messages, hello=first))
                 first = None
             if is_last:
                 break

@@ -305,14 +305,14 @@ class Session:
 
     def _unwind(self) -> None:
         driver, self._driver = self._driver, None
-        alone, self._standalone = self._standalone, None
+        standalone, self._standalone = self._standalone, None
         own, self._own = self._own, None
         if driver is not None:
             driver.stream.close(farewell_s=0.0)
         if own is not None:
             own.close()
-        if alone is not None:
-            alone.stop()
+        if standalone is not None:
+            standalone.stop()
 
     def _connect(self) -> TrainerDriver:
         data = self._declared()
@@ -337,8 +337,10 @@ class Session:
             incarnation=Incarnation(uuid.uuid4().hex[:12]),
             has_final_hook=self._final is not None,
         )
-        alone = self._standalone
-        driver = self._driver = TrainerDriver(state, check_alive=alone.check) if alone else TrainerDriver(state)
+        standalone = self._standalone
+        driver = self._driver = (
+            TrainerDriver(state, check_alive=standalone.check) if standalone else TrainerDriver(state)
+        )
         tables = self._tables.specs if self._tables is not None else ()
         driver.handle(SpecDeclared(spec=Declare(dataset=data.spec, tables=tables, own_model=self._save is not None)))
         if self.is_draining:

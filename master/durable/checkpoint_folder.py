@@ -127,8 +127,8 @@ class CheckpointFolder:
             and newer.history in (manifest.history, mine)
             and write_order(newer) > write_order(manifest)
         ):
-            story = f"names {newer.id}, which was committed after {head}, the last checkpoint that the store knows of"
-            raise NoFallbackError(HEAD, f"{story}: {_OLDER_STORE}")
+            problem = f"names {newer.id}, which was committed after {head}, the last checkpoint that the store knows of"
+            raise NoFallbackError(HEAD, f"{problem}: {_OLDER_STORE}")
         return manifest
 
     def check_nothing_committed(self, mine: HistoryId | None) -> None:

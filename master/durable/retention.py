@@ -68,10 +68,10 @@ def _retain(storage: Storage, wanted: frozenset[ManifestId]) -> None:
     discard_leftovers(storage)
 
 
-def _delete(storage: Storage, gone: Collection[Manifest], *, kept: Collection[Manifest]) -> None:
+def _delete(storage: Storage, retired: Collection[Manifest], *, kept: Collection[Manifest]) -> None:
     """Deletes files first: a file that no manifest names any more would stay for ever."""
     named = {file.name for manifest in kept for file in manifest.files}
-    for manifest in gone:
+    for manifest in retired:
         for file in manifest.files:
             if file.name not in named:
                 storage.delete(file.name)

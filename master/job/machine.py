@@ -157,21 +157,21 @@ _TRAINER_HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Trainer, A
     Return: trainer_handlers.handle_return,
     Progress: trainer_handlers.handle_progress,
     Failed: trainer_loss.handle_failed,
-    OfferCheckpoint: lambda turn, trainer, said: model_offers.handle_offer(turn, trainer.key, said),
+    OfferCheckpoint: lambda turn, trainer, offer: model_offers.handle_offer(turn, trainer.key, offer),
     FinalSaved: trainer_handlers.handle_final_saved,
     Leave: lambda turn, trainer, _: trainer_loss.handle_leave(turn, trainer),
 }
 
 
-def _handle_trainer_message(turn: Turn, sender: MemberKey, said: MemberMessage) -> None:
-    if isinstance(said, RegisterTrainer):
-        trainer_handlers.handle_register(turn, said)
+def _handle_trainer_message(turn: Turn, sender: MemberKey, message: MemberMessage) -> None:
+    if isinstance(message, RegisterTrainer):
+        trainer_handlers.handle_register(turn, message)
         return
     trainer = turn.state.members.try_trainer(sender)
-    if trainer is None or not (trainer.is_registered or isinstance(said, Leave)):
+    if trainer is None or not (trainer.is_registered or isinstance(message, Leave)):
         turn.send(sender, Fenced(reason="not registered with this master: register again"))
         return
-    _TRAINER_HANDLERS[type(said)](turn, trainer, said)
+    _TRAINER_HANDLERS[type(message)](turn, trainer, message)
 
 
 def _handle_stream_broken(turn: Turn, event: StreamBroken) -> None:

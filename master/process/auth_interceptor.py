@@ -54,20 +54,20 @@ class Challenges:
 
     def issue(self) -> str:
         """A new challenge."""
-        told = self._now_ns().to_bytes(_TIME_BYTES, "big") + secrets.token_bytes(NONCE_BYTES)
-        return (told + self._seal(told)).hex()
+        content = self._now_ns().to_bytes(_TIME_BYTES, "big") + secrets.token_bytes(NONCE_BYTES)
+        return (content + self._seal(content)).hex()
 
     def is_good(self, challenge: str) -> bool:
         """True if the challenge is this process's own, recent, and not spent."""
         try:
-            told = bytes.fromhex(challenge)
+            content = bytes.fromhex(challenge)
         except ValueError:
             return False
-        if len(told) != _TIME_BYTES + NONCE_BYTES + _SEAL_BYTES or told.hex() != challenge:
+        if len(content) != _TIME_BYTES + NONCE_BYTES + _SEAL_BYTES or content.hex() != challenge:
             return False
-        if not hmac.compare_digest(self._seal(told[:-_SEAL_BYTES]), told[-_SEAL_BYTES:]):
+        if not hmac.compare_digest(self._seal(content[:-_SEAL_BYTES]), content[-_SEAL_BYTES:]):
             return False
-        issued_ns = int.from_bytes(told[:_TIME_BYTES], "big")
+        issued_ns = int.from_bytes(content[:_TIME_BYTES], "big")
         return issued_ns > max(self._oldest_ns, self._expired_ns()) and challenge not in self._spent
 
     def spend(self, challenge: str) -> None:
@@ -82,8 +82,8 @@ class Challenges:
                 return
             self._oldest_ns = max(self._oldest_ns, self._spent.pop(first))
 
-    def _seal(self, told: bytes) -> bytes:
-        return hmac.digest(self._key, told, "sha256")[:_SEAL_BYTES]
+    def _seal(self, content: bytes) -> bytes:
+        return hmac.digest(self._key, content, "sha256")[:_SEAL_BYTES]
 
     def _now_ns(self) -> int:
         return int(self._clock() * 1e9) + 1
@@ -110,10 +110,10 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
 
     def admits(self, method: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> bool:
         """True if the call proves the secret; its challenge is spent then."""
-        told = tuple(metadata or ())
-        challenge, nonce = text_of(told, CHALLENGE_KEY), text_of(told, NONCE_KEY)
+        sent = tuple(metadata or ())
+        challenge, nonce = text_of(sent, CHALLENGE_KEY), text_of(sent, NONCE_KEY)
         proof = member_proof(self._token, job=self._job, method=method, challenge=challenge, nonce=nonce)
-        is_proved = hmac.compare_digest(proof.encode(), text_of(told, PROOF_KEY).encode())
+        is_proved = hmac.compare_digest(proof.encode(), text_of(sent, PROOF_KEY).encode())
         if not (is_proved and self._challenges.is_good(challenge)):
             return False
         self._challenges.spend(challenge)
@@ -121,8 +121,8 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
 
     def answer(self, method: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
         """The master's own proof to a call that was let through, and the challenge for the next one."""
-        told = tuple(metadata or ())
-        challenge, nonce = text_of(told, CHALLENGE_KEY), text_of(told, NONCE_KEY)
+        sent = tuple(metadata or ())
+        challenge, nonce = text_of(sent, CHALLENGE_KEY), text_of(sent, NONCE_KEY)
         proof = master_proof(self._token, job=self._job, method=method, challenge=challenge, nonce=nonce)
         return ((CHALLENGE_KEY, self._challenges.issue()), (PROOF_KEY, proof))
 

@@ -107,8 +107,8 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         reader = asyncio.create_task(self._read(term, stream, first, request_iterator))
         try:
             yield encode_master_envelope((), hello=self._hello)
-            while (said := await stream.take()) and term.may_answer():
-                yield encode_master_envelope(said)
+            while (messages := await stream.take()) and term.may_answer():
+                yield encode_master_envelope(messages)
         finally:
             term.close(stream)
             reader.cancel()

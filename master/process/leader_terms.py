@@ -79,7 +79,7 @@ class LeaderTerms:
     async def _serve(self, held_term: HeldTerm) -> None:
         term_number = held_term.leadership.term
         try:
-            durable, told = await self._start.begin(held_term)
+            durable, unhandled = await self._start.begin(held_term)
         finally:
             self._server.publish_status(None)
         term = TermRuntime(
@@ -91,7 +91,7 @@ class LeaderTerms:
             held_term=held_term,
             counts=self._counts,
             history=self._settings.history,
-            fell_back=told,
+            fell_back=unhandled,
             checks_invariants=self._settings.checks_invariants,
         )
         log.info("term %d serves job %s", term_number, self._settings.job)

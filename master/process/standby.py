@@ -32,18 +32,18 @@ async def stand_by(store: StateStore, end: asyncio.Event) -> bool:
     loop.add_signal_handler(TAKE_OVER, take_over.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {TAKE_OVER})
     log.info("stands by")
-    looking = asyncio.create_task(_keep_warm(store))
-    asked = [asyncio.create_task(event.wait()) for event in (take_over, end)]
+    checks = asyncio.create_task(_keep_warm(store))
+    signals = [asyncio.create_task(event.wait()) for event in (take_over, end)]
     try:
-        await asyncio.wait([*asked, looking], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([*signals, checks], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (*asked, looking):
+        for task in (*signals, checks):
             task.cancel()
-        await asyncio.gather(*asked, looking, return_exceptions=True)
+        await asyncio.gather(*signals, checks, return_exceptions=True)
         loop.remove_signal_handler(TAKE_OVER)
         signal.signal(TAKE_OVER, signal.SIG_IGN)
-    if not looking.cancelled():
-        looking.result()
+    if not checks.cancelled():
+        checks.result()
     if end.is_set():
         log.info("asked to end")
         return False

@@ -191,7 +191,7 @@ class TermStart:
         A requested start is followed once: the store keeps it, so a term sees whether another one is requested.
         """
         keys, answer, head = self._store.keys, self._settings.answer, head_id(snapshot, self._store.keys)
-        asked, seen = self._settings.asked, snapshot.try_value(keys.start)
+        requested, seen = self._settings.asked, snapshot.try_value(keys.start)
         start = StartingPoint(head=None, above=Lineage(0))
         if self._unusable_head is not None and last_change(snapshot, keys) > self._unusable_head.seen:
             self._unusable_head = None  # another master has led, or the fallback is in the store already
@@ -202,11 +202,11 @@ class TermStart:
         elif is_empty(snapshot, keys):
             start = await in_time(self._folder.begin, answer, budget_s=FOLDER_BUDGET_S)
             snapshot = await self._refound(held_term, start, snapshot)
-        elif answer is not None and seen not in (None, asked.encode()):
+        elif answer is not None and seen not in (None, requested.encode()):
             start = await in_time(self._folder.follow, answer, budget_s=FOLDER_BUDGET_S)
             snapshot = await self._refound(held_term, start, snapshot)
-        if seen != asked.encode():
-            snapshot = await self._write(noting_start(asked, keys, snapshot, held_term.leadership.term))
+        if seen != requested.encode():
+            snapshot = await self._write(noting_start(requested, keys, snapshot, held_term.leadership.term))
         return start, snapshot
 
     async def _find_fallback(self, head: ManifestId | None, damage: UnusableHead) -> StartingPoint:
@@ -214,15 +214,15 @@ class TermStart:
 
         Raises UnreadableCheckpointError, StorageError.
         """
-        story = f"verifies the checkpoints in {self._folder.uri} completely, to fall back to an intact one"
-        self._server.publish_status(self._status(JobPhase.STARTING, f"{story}: {damage.problem}"))
+        activity = f"verifies the checkpoints in {self._folder.uri} completely, to fall back to an intact one"
+        self._server.publish_status(self._status(JobPhase.STARTING, f"{activity}: {damage.problem}"))
         if self._search is not None and self._search[0] != damage:
             await self._wait_for_search(self._search[1])
             self._search = None
         if self._search is None:
             mine, has_failed = self._settings.history, damage.has_failed_to_load
-            look = asyncio.to_thread(self._folder.fall_back, head, damage.problem, mine, has_failed)
-            self._search = (damage, asyncio.create_task(look))
+            search_call = asyncio.to_thread(self._folder.fall_back, head, damage.problem, mine, has_failed)
+            self._search = (damage, asyncio.create_task(search_call))
         search = self._search[1]
         await self._wait_for_search(search)
         if search.exception() is not None:
@@ -240,8 +240,8 @@ class TermStart:
             return await in_time(self._folder.read_committed, head, self._settings.history)
         except (ManifestError, StorageAlteredError, StorageMissingError) as error:
             problem = error.problem if isinstance(error, StorageError) else str(error)
-            story = f"{problem}. It is the last checkpoint (head). Restore the folder {self._folder.uri}"
-            raise UnreadableCheckpointError(manifest_name(head), f"{story}, {_WAYS_ON}") from error
+            advice = f"{problem}. It is the last checkpoint (head). Restore the folder {self._folder.uri}"
+            raise UnreadableCheckpointError(manifest_name(head), f"{advice}, {_WAYS_ON}") from error
 
     def _origin(self, head: Manifest | None, start: StartingPoint, lineage: LineageRecord | None) -> ManifestOrigin:
         """The history of what this term commits: this job's own, even where head is another job's.

@@ -142,9 +142,9 @@ class TermRuntime:
             self.is_over = True
             for stream in self._streams:
                 stream.abandon("this master's term is over")
-            for asked in self._pending_requests.values():
-                if not asked.done():
-                    asked.set_exception(TermEndedError("the term ended before this number of servers was durable"))
+            for stop in self._pending_requests.values():
+                if not stop.done():
+                    stop.set_exception(TermEndedError("the term ended before this number of servers was durable"))
             await _cancel({writes, *self._tasks})
 
     def _take_turn(self) -> None:
@@ -219,8 +219,8 @@ class TermRuntime:
             replaced = f", in place of {answer.replaces}" if answer.replaces else ""
             log.info("%d servers are wanted%s", answer.count, replaced)
         for request in effect.requests:
-            if (asked := self._pending_requests.get(request)) is not None and not asked.done():
-                asked.set_result(answer)
+            if (pending := self._pending_requests.get(request)) is not None and not pending.done():
+                pending.set_result(answer)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -270,16 +270,16 @@ class TermRuntime:
         """The term knows the stream and ends it with itself."""
         self._streams.open(stream)
 
-    async def receive(self, stream: MemberStream, said: Iterable[MemberMessage]) -> None:
+    async def receive(self, stream: MemberStream, messages: Iterable[MemberMessage]) -> None:
         """Queues a member's messages in order; waits while the writer is behind.  Raises MessageError unless it
         registered.
         """
-        await self._inbox.extend(self._events_of(stream, said))
+        await self._inbox.extend(self._events_of(stream, messages))
 
-    def _events_of(self, stream: MemberStream, said: Iterable[MemberMessage]) -> list[CoreEvent]:
+    def _events_of(self, stream: MemberStream, messages: Iterable[MemberMessage]) -> list[CoreEvent]:
         events: list[CoreEvent] = []
         sender = stream.member
-        for message in said:
+        for message in messages:
             if isinstance(message, RegisterTrainer | RegisterServer):
                 sender = MemberKey(name=message.name, incarnation=message.incarnation)
                 replaced = self._streams.register(stream, sender)
@@ -304,11 +304,11 @@ class TermRuntime:
     async def set_servers(self, count: int) -> ServersAnswer:
         """The answer for the cluster side.  Raises TermEndedError if the term ends before the number is durable."""
         request = next(self._requests)
-        asked: asyncio.Future[ServersAnswer] = asyncio.get_running_loop().create_future()
-        self._pending_requests[request] = asked
+        pending: asyncio.Future[ServersAnswer] = asyncio.get_running_loop().create_future()
+        self._pending_requests[request] = pending
         try:
             await self._inbox.extend((ServersRequested(request=request, count=count),))
-            return await asked
+            return await pending
         finally:
             del self._pending_requests[request]
 
@@ -318,8 +318,8 @@ class TermRuntime:
         """The job as of now.  Any thread may call it: the state is one frozen value."""
         state = self._state
         status = job.status(state, _now())
-        away = self._persistence.problem or self._held_term.store_problem
-        store_problem = f"training continues, checkpoints wait: {away}" if away else ""
+        store_outage = self._persistence.problem or self._held_term.store_problem
+        store_problem = f"training continues, checkpoints wait: {store_outage}" if store_outage else ""
         checkpoint_problem = self._head_file.problem or status.checkpoint_problem
         age_s = status.checkpoint_age_s
         if age_s is None and state.head is not None and state.head.created_at_s > 0:  # an earlier term committed it

@@ -47,16 +47,16 @@ def _give_from_lease(state: TrainerState, place: int, lease: LeaseProgress) -> T
     shortened = LeaseProgress(token=lease.token, remaining=lease.remaining - batch, confirmed=lease.confirmed)
     leases = (*state.leases[:place], shortened, *state.leases[place + 1 :])
     given = _give_batch(state, lease.token, batch, leases=leases)
-    asked = acquire_if_low(given.state)
-    return TrainerStep(asked.state, given.effects + asked.effects) if asked.effects else given
+    acquired = acquire_if_low(given.state)
+    return TrainerStep(acquired.state, given.effects + acquired.effects) if acquired.effects else given
 
 
-def _next_batch(state: TrainerState, rest: PositionSet) -> PositionSet:
+def _next_batch(state: TrainerState, remaining: PositionSet) -> PositionSet:
     """The next batch: up to batch_size positions of one epoch."""
     assert state.spec is not None
     dataset = state.spec.dataset
-    epoch_end = (rest.bounds[0] // dataset.size + 1) * dataset.size
-    batch = rest.first(dataset.batch_size)
+    epoch_end = (remaining.bounds[0] // dataset.size + 1) * dataset.size
+    batch = remaining.first(dataset.batch_size)
     return batch if batch.bounds[-1] <= epoch_end else batch & PositionSet.span(0, epoch_end)
 
 
@@ -114,19 +114,21 @@ def handle_push_answered(state: TrainerState, number: int, rulings: tuple[Ruling
         return TrainerStep(state)
     if any(r.verdict is PushVerdict.STALE_LINEAGE for r in rulings):
         return drop_and_register(state)
-    owed = flight.buckets
+    unanswered = flight.buckets
     parts: list[MissingPart] = []
     for ruling in rulings:
-        buckets = ruling.buckets & owed
+        buckets = ruling.buckets & unanswered
         pieces = _try_pieces(flight.positions, ruling)
         if pieces is None or not buckets:
             continue
-        owed -= buckets
+        unanswered -= buckets
         parts += (MissingPart(token=flight.token, positions=p, buckets=buckets) for p in pieces)
     if parts:
         state = replace(state, parts=merge_parts((*state.parts, *parts)))
-    if owed:
-        return TrainerStep(_with(state, replace(flight, buckets=owed)), (ResendPush(flight=number, buckets=owed),))
+    if unanswered:
+        return TrainerStep(
+            _with(state, replace(flight, buckets=unanswered)), (ResendPush(flight=number, buckets=unanswered),)
+        )
     return _conclude(state, flight)
 
 

@@ -97,8 +97,8 @@ def _keep_leases(state: TrainerState, kept: tuple[Lease, ...]) -> tuple[TrainerS
         mine_parts = [replace(p, token=lease.token) for p in state.parts if p.positions <= lease.positions]
         in_hand = union((*(f.positions for f in mine), *(p.positions for p in mine_parts)))
         done = (lease.positions & confirmed) | (lease.positions & state.applied)
-        rest = lease.positions - in_hand - done
-        leases.append(LeaseProgress(token=lease.token, remaining=rest, confirmed=done - in_hand))
+        remaining = lease.positions - in_hand - done
+        leases.append(LeaseProgress(token=lease.token, remaining=remaining, confirmed=done - in_hand))
         flights += mine
         parts += mine_parts
     alive = {f.number for f in flights}
@@ -235,11 +235,11 @@ def leave(state: TrainerState, reason: str, *, failed: tuple[TrainerEffect, ...]
     acked = flush_acks(state)
     returned = return_rest(_put_back(acked.state))
     bare, discards = _drop_all(state)
-    gone = replace(bare, phase=TrainerPhase.LEFT, final=state.final or Finish(reason=FinishReason.DRAINED))
+    left_state = replace(bare, phase=TrainerPhase.LEFT, final=state.final or Finish(reason=FinishReason.DRAINED))
     if not _is_joined(state):
-        return TrainerStep(gone, discards)
+        return TrainerStep(left_state, discards)
     farewell = SendToMaster(message=Leave(reason=reason))
-    return TrainerStep(gone, (*acked.effects, *failed, *returned.effects, *discards, farewell))
+    return TrainerStep(left_state, (*acked.effects, *failed, *returned.effects, *discards, farewell))
 
 
 def _put_back(state: TrainerState) -> TrainerState:

@@ -123,8 +123,8 @@ def _decide_rare(state: TrainerState, event: _Rare) -> TrainerStep:  # noqa: C90
             return TrainerStep(state, (ReportRefusal(field=field, message=message),))
         case RouteChanged(route=route, bucket_count=count):
             known = replace(state, buckets=PositionSet.span(0, count))
-            asked = leasing.acquire_again(known, state.request) if state.must_wait else TrainerStep(known)
-            return TrainerStep(asked.state, (UseRoute(route=route, bucket_count=count), *asked.effects))
+            acquired = leasing.acquire_again(known, state.request) if state.must_wait else TrainerStep(known)
+            return TrainerStep(acquired.state, (UseRoute(route=route, bucket_count=count), *acquired.effects))
         case RankChanged(rank=rank, world_size=world_size):
             return TrainerStep(state, (AssignRank(rank=rank, world_size=world_size),))
         case SpecDeclared():
@@ -155,8 +155,8 @@ def _declare(state: TrainerState, event: SpecDeclared) -> TrainerStep:
     state = replace(state, spec=event.spec)
     if state.phase is not TrainerPhase.JOINED:
         return TrainerStep(state)
-    asked = leasing.acquire_if_low(state)
-    return TrainerStep(asked.state, (SendToMaster(message=event.spec), *asked.effects))
+    acquired = leasing.acquire_if_low(state)
+    return TrainerStep(acquired.state, (SendToMaster(message=event.spec), *acquired.effects))
 
 
 def _report(state: TrainerState, event: ReportDue) -> TrainerStep:

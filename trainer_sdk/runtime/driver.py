@@ -85,14 +85,14 @@ class TrainerDriver:
     def _feed(self, event: TrainerEvent) -> tuple[TrainerEffect, ...]:
         step = handle(self.state, event)
         self.state = step.state
-        said: list[TrainerMessage] = []
+        messages: list[TrainerMessage] = []
         for effect in step.effects:
             if isinstance(effect, SendToMaster):
-                said.append(effect.message)
+                messages.append(effect.message)
             else:
                 self._carry_out(effect)
-        if said:
-            self.stream.send(tuple(said))
+        if messages:
+            self.stream.send(tuple(messages))
         return step.effects
 
     def _carry_out(self, effect: TrainerEffect) -> None:

@@ -67,38 +67,38 @@ class Standalone:
         uri = self._environment.checkpoint_uri or str(self._folder / "checkpoints")
         self._claim(uri)
         self._check_start(uri)
-        told = replace(self._environment, checkpoint_uri=uri, token_file=self._environment.token_file or self._token())
+        note = replace(self._environment, checkpoint_uri=uri, token_file=self._environment.token_file or self._token())
         common = {
-            "EDL_JOB": told.job,
+            "EDL_JOB": note.job,
             "EDL_CHECKPOINT_URI": uri,
             "EDL_ORDINAL": "0",
-            "EDL_TOKEN_FILE": told.token_file,
+            "EDL_TOKEN_FILE": note.token_file,
         }
         self._spawn(
             "master",
             {
                 **common,
                 "EDL_NAME": f"{self._environment.job}-master-0",
-                "EDL_LISTEN": "127.0.0.1:0" if told.tls_dir else f"{SCHEME}{self._sockets}/master",
+                "EDL_LISTEN": "127.0.0.1:0" if note.tls_dir else f"{SCHEME}{self._sockets}/master",
                 "EDL_ADDRESS_FILE": str(address_file),
                 "EDL_SERVERS": str(int(has_tables)),
                 "EDL_ETCD_ENDPOINTS": "",
-                "EDL_HISTORY": self._history if told.checkpoint_start or not self._claimed else "",  # else its folder's
-                "EDL_CHECKPOINT_START": told.checkpoint_start,
-                "EDL_WHEN_UNREADABLE": told.when_unreadable.value,
+                "EDL_HISTORY": self._history if note.checkpoint_start or not self._claimed else "",  # else its folder's
+                "EDL_CHECKPOINT_START": note.checkpoint_start,
+                "EDL_WHEN_UNREADABLE": note.when_unreadable.value,
             },
         )
         address = self._wait_for(address_file)
         if has_tables:
             name = f"{self._environment.job}-server-0"
             # the only server: no other could take its buckets, so it ends at once when told
-            listen = "127.0.0.1:0" if told.tls_dir else f"{SCHEME}{self._sockets}"
+            listen = "127.0.0.1:0" if note.tls_dir else f"{SCHEME}{self._sockets}"
             here = {"EDL_MASTER": address, "EDL_LISTEN": listen, "EDL_GRACE_S": "0"}
             self._spawn("trainer_sdk.pserver", {**common, "EDL_NAME": name, **here})
         what = "a master and a parameter server" if has_tables else "a master"
         _print_line(f"edl: no EDL_MASTER, so {what} started here; logs in {self._folder}")
         self._commit_watcher.start()
-        return replace(told, master=address)
+        return replace(note, master=address)
 
     def _claim(self, uri: str) -> None:
         """Claims the checkpoint folder until the children have ended, so that no other run uses it."""
@@ -133,14 +133,14 @@ class Standalone:
 
     def _watch_commits(self) -> None:
         """Prints why the master's commits fail, each reason once: nobody else reads its log."""
-        read_to, told = 0, ""
+        read_to, last_reason = 0, ""
         while not self._is_over.wait(TELL_EVERY_S):
             lines = self._read_master_log(read_to)
             read_to += len(lines)
             for problem in WAITING_COMMIT.findall(lines.decode(errors="replace")):
-                if (reason := MANIFEST_ID.sub("", problem)) != told:
+                if (reason := MANIFEST_ID.sub("", problem)) != last_reason:
                     _print_line(f"edl: training continues, but no checkpoint is committed: {problem}")
-                    told = reason
+                    last_reason = reason
 
     def _read_master_log(self, since: int) -> bytes:
         """Whole lines of the master's log from this offset on."""

@@ -164,9 +164,9 @@ def _find_head(
     return newest
 
 
-def _head_problem(storage: Storage, manifests: Mapping[ManifestId, Manifest], told: Manifest) -> str:
+def _head_problem(storage: Storage, manifests: Mapping[ManifestId, Manifest], audited: Manifest) -> str:
     """Why the audited manifest may not be the last checkpoint; empty: it is."""
-    instead = f"the audited manifest {told.id} may be outside the chain"
+    instead = f"the audited manifest {audited.id} may be outside the chain"
     try:
         named = parse_head(storage.read(HEAD))
     except StorageMissingError:
@@ -175,9 +175,9 @@ def _head_problem(storage: Storage, manifests: Mapping[ManifestId, Manifest], to
         return f"{HEAD}: is missing, and {ends} manifests may have been the last: {instead}" if ends > 1 else ""
     except ContractError as error:
         return f"{HEAD}: cannot be read ({error}): {instead}"
-    if named != told.id:
+    if named != audited.id:
         return f"{HEAD}: names {named}, which cannot be read here: {instead}"
-    later = overtaken_by(told, manifests, _read_retired(storage))
+    later = overtaken_by(audited, manifests, _read_retired(storage))
     return f"{HEAD}: names {named}, but {later} proves a later commit" if later else ""
 
 

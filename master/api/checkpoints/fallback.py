@@ -56,17 +56,17 @@ def find_fallback(
     """
     contents = read_contents(storage)
     if (last := head or contents.head) is not None and (later := _committed_after(contents, last)):
-        story = f"cannot be resumed from, and {later} shows that it is not the last checkpoint: no fallback from it"
-        raise NoFallbackError(manifest_name(last), f"{story}. {problem}")
+        text = f"cannot be resumed from, and {later} shows that it is not the last checkpoint: no fallback from it"
+        raise NoFallbackError(manifest_name(last), f"{text}. {problem}")
     for candidate in _candidates(contents, last):
         if _is_whole(storage, candidate):
             if has_failed_to_load and candidate.id == head:
-                story = f"is intact for this master; check the mounts of the parameter servers. {problem}"
-                raise UnreadableCheckpointError(f"manifest {head}", story)
+                text = f"is intact for this master; check the mounts of the parameter servers. {problem}"
+                raise UnreadableCheckpointError(f"manifest {head}", text)
             description = _describe(contents, last, candidate, problem, now_s)
             return Fallback(chosen=candidate, description=description)
-    story = f"has no intact checkpoint before it. {problem}"
-    raise UnreadableCheckpointError(f"manifest {head}" if head else storage.uri, story)
+    text = f"has no intact checkpoint before it. {problem}"
+    raise UnreadableCheckpointError(f"manifest {head}" if head else storage.uri, text)
 
 
 def _committed_after(contents: FolderContents, last: ManifestId) -> str:

@@ -145,21 +145,21 @@ def set_aside(
     each step, and raises once another master may write here.
     """
     kept = {manifest_name(keep.id), *(file.name for file in keep.files)} if keep else set()
-    away = f"{ASIDE}/{history}"
+    target_folder = f"{ASIDE}/{history}"
     check()
     if keep is not None and retired_name(keep.id) in storage.list("retired-"):
         storage.move(retired_name(keep.id), manifest_name(keep.id))
-    _set_head(storage, keep, f"{away}/{HEAD}", above, check)
+    _set_head(storage, keep, f"{target_folder}/{HEAD}", above, check)
     for prefix in ("manifest-", "retired-", *_DATA):
         for name in storage.list(prefix):
             if name not in kept and _lineage_of(name) <= above:
                 check()
-                storage.move(name, f"{away}/{name}")
+                storage.move(name, f"{target_folder}/{name}")
     check()
     storage.write_file(followed_name(history), [b"All else was set aside.\n"])
 
 
-def _set_head(storage: Storage, keep: Manifest | None, away: str, above: Lineage, check: Callable[[], None]) -> None:
+def _set_head(storage: Storage, keep: Manifest | None, target: str, above: Lineage, check: Callable[[], None]) -> None:
     """Point HEAD at the kept manifest; move its old target under `away`."""
     if storage.exists(HEAD):
         head = storage.read(HEAD)
@@ -168,9 +168,9 @@ def _set_head(storage: Storage, keep: Manifest | None, away: str, above: Lineage
                 return
         check()
         if keep is None:
-            storage.move(HEAD, _unused(storage, away))
-        elif head != format_head(keep.id) or not storage.exists(away):
-            storage.write_file(_unused(storage, away), [head])
+            storage.move(HEAD, _unused(storage, target))
+        elif head != format_head(keep.id) or not storage.exists(target):
+            storage.write_file(_unused(storage, target), [head])
     if keep is not None:
         check()
         storage.write_file(HEAD, [format_head(keep.id)])

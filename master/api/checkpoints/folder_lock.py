@@ -185,8 +185,8 @@ def _read_holder(folder: str) -> str:
     with suppress(OSError):
         descriptor = os.open(Path(folder) / RUN_LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
-            told = file.read(_MOST_BYTES).decode(errors="replace").splitlines()
-        return "".join(c for c in (told or [""])[0] if c.isprintable())
+            lines = file.read(_MOST_BYTES).decode(errors="replace").splitlines()
+        return "".join(c for c in (lines or [""])[0] if c.isprintable())
     return ""
 
 
@@ -194,8 +194,8 @@ def _check_nobody_writes(folder: str) -> None:
     try:
         os.close(_lock(folder, WRITERS_LOCK, fcntl.LOCK_EX, makes=True))
     except BlockingIOError:
-        left = "a process of an earlier run that still runs (master, server or script)"
-        raise CheckpointFolderInUseError(folder, left) from None
+        writer = "a process of an earlier run that still runs (master, server or script)"
+        raise CheckpointFolderInUseError(folder, writer) from None
 
 
 def _write_holder(folder: str, holder: str) -> None:

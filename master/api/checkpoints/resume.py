@@ -51,24 +51,24 @@ def choose_start(contents: FolderContents, answer: RequestedStart | None, *, now
         raise _unreadable(contents, first.name, f"cannot be read: {first.problem}", now_s)
     if contents.head is not None:
         if contents.head not in contents.known:
-            story = f"is not in {contents.uri}, and HEAD names it as the last checkpoint"
-            raise _unreadable(contents, manifest_name(contents.head), story, now_s)
+            problem = f"is not in {contents.uri}, and HEAD names it as the last checkpoint"
+            raise _unreadable(contents, manifest_name(contents.head), problem, now_s)
         if later := overtaken_by(contents.known[contents.head], contents.manifests, contents.retired):
-            story = f"names {contents.head}, but {later} proves a later commit: HEAD is an older copy"
-            raise _unreadable(contents, HEAD, story, now_s, NoFallbackError)
+            problem = f"names {contents.head}, but {later} proves a later commit: HEAD is an older copy"
+            raise _unreadable(contents, HEAD, problem, now_s, NoFallbackError)
         return contents.known[contents.head]
-    left = _left_over(contents)
+    leftovers = _left_over(contents)
     if not contents.manifests:
-        if left:
-            story = f"is not in {contents.uri}, but {left} of checkpoints are"
-            raise _unreadable(contents, "manifest-*.json", story, now_s)
+        if leftovers:
+            problem = f"is not in {contents.uri}, but {leftovers} of checkpoints are"
+            raise _unreadable(contents, "manifest-*.json", problem, now_s)
         return None
     only, *others = contents.manifests.values()
     if not others and only.parent is None and not _retired_names(contents):
         return only  # its master ended between the first commit and HEAD
-    beside = f", and {left}" if left else ""
-    story = f"is not in {contents.uri}, but {len(contents.manifests)} manifests are{beside}: the last one is unknown"
-    raise _unreadable(contents, HEAD, story, now_s)
+    beside = f", and {leftovers}" if leftovers else ""
+    problem = f"is not in {contents.uri}, but {len(contents.manifests)} manifests are{beside}: the last one is unknown"
+    raise _unreadable(contents, HEAD, problem, now_s)
 
 
 def choose_requested(contents: FolderContents, answer: RequestedStart, *, now_s: float) -> Manifest | None:
@@ -143,21 +143,21 @@ def _is_as_set_aside(contents: FolderContents, answer: RequestedStart) -> bool:
 def _named(contents: FolderContents, wanted: ManifestId, now_s: float) -> Manifest:
     found = contents.known.get(wanted)
     if found is None:
-        story = f"was requested and cannot be read in {contents.uri}"
-        raise _unreadable(contents, f"manifest {wanted}", story, now_s, NoFallbackError)
+        problem = f"was requested and cannot be read in {contents.uri}"
+        raise _unreadable(contents, f"manifest {wanted}", problem, now_s, NoFallbackError)
     return found
 
 
 def _unreadable(
     contents: FolderContents,
     name: str,
-    story: str,
+    problem: str,
     now_s: float,
     kind: type[UnreadableCheckpointError] = UnreadableCheckpointError,
 ) -> UnreadableCheckpointError:
     newest = sorted(contents.known.values(), key=write_order, reverse=True)
-    told = "; ".join(describe_manifest(one, now_s=now_s) for one in newest[:_SHOWN])
-    beside = f"Readable: {told}." if told else "No manifest can be read."
+    readable = "; ".join(describe_manifest(one, now_s=now_s) for one in newest[:_SHOWN])
+    beside = f"Readable: {readable}." if readable else "No manifest can be read."
     others = [damage.name for damage in contents.damaged if damage.name != name]
     more = f" Also unreadable: {', '.join(others[:_SHOWN])}." if others else ""
     ways = (
@@ -166,7 +166,7 @@ def _unreadable(
     )
     return kind(
         name,
-        f"{story}. Nothing was started, changed or deleted. {beside}{more} Restore the folder {contents.uri} "
+        f"{problem}. Nothing was started, changed or deleted. {beside}{more} Restore the folder {contents.uri} "
         f"(`edl data verify {contents.uri}` reads every byte), or choose a start: {ways}",
     )
 
@@ -213,9 +213,9 @@ def check_files_are_there(
             elif file.size_bytes:
                 storage.read(file.name, offset=file.size_bytes - 1, length_bytes=1)
         except (StorageMissingError, StorageAlteredError) as error:
-            story = f"of checkpoint {manifest.id} cannot be read: {error.problem}"
+            problem = f"of checkpoint {manifest.id} cannot be read: {error.problem}"
             kind = NoFallbackError if is_answer else UnreadableCheckpointError
-            raise _unreadable(contents, file.name, story, now_s, kind) from error
+            raise _unreadable(contents, file.name, problem, now_s, kind) from error
 
 
 def find_start(storage: Storage, answer: RequestedStart | None, *, now_s: float) -> Manifest | None:

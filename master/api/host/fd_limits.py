@@ -22,5 +22,5 @@ def raise_limit() -> None:
 def most_connections(wanted: int) -> int:
     """The connections that may be open at once so that this process can open its own files; at most `wanted`."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    room = wanted if soft == resource.RLIM_INFINITY else soft - _OWN
-    return max(_FEWEST_CONNECTIONS, min(wanted, room))
+    available = wanted if soft == resource.RLIM_INFINITY else soft - _OWN
+    return max(_FEWEST_CONNECTIONS, min(wanted, available))

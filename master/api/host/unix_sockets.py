@@ -103,17 +103,17 @@ def peer_user(sock: socket.socket) -> int | None:
     """The user id of a Unix socket's other end; None: another kind of socket, or an unsupported system."""
     if sock.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
         return None
-    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    return int(_PEER.unpack(told)[1])
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    return int(_PEER.unpack(credentials)[1])
 
 
 def _short_parent() -> str | None:
     """$XDG_RUNTIME_DIR where it is this user's alone."""
-    told = os.environ.get("XDG_RUNTIME_DIR", "")
-    if not _PLAIN.fullmatch(told) or not 0 < len(told) <= LONGEST_PATH_BYTES // 2:
+    refusals = os.environ.get("XDG_RUNTIME_DIR", "")
+    if not _PLAIN.fullmatch(refusals) or not 0 < len(refusals) <= LONGEST_PATH_BYTES // 2:
         return None
     try:
-        check_private(Path(told))
+        check_private(Path(refusals))
     except (ForeignUserError, OSError):
         return None
-    return told
+    return refusals

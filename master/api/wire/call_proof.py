@@ -111,5 +111,5 @@ class Proving:
 
 
 def _proof(token: bytes, *parts: str) -> str:
-    told = b"".join(len(part).to_bytes(4, "big") + part for part in (text.encode() for text in parts))
-    return hmac.digest(token, b"edl 1" + told, "sha256").hex()
+    content = b"".join(len(part).to_bytes(4, "big") + part for part in (text.encode() for text in parts))
+    return hmac.digest(token, b"edl 1" + content, "sha256").hex()

@@ -34,9 +34,13 @@ _Pair: TypeAlias = tuple[_Convert | None, _Convert | None]
 protobuf makes the whole tree of them in one call, where a message put into another one is copied at each level."""
 
 
-def encode_member_envelope(said: Iterable[MemberMessage], *, hello: Hello | None = None) -> master_pb2.MemberEnvelope:
+def encode_member_envelope(
+    messages: Iterable[MemberMessage], *, hello: Hello | None = None
+) -> master_pb2.MemberEnvelope:
     """The envelope of a member's messages, in order."""
-    return master_pb2.MemberEnvelope(hello=encode_hello(hello), messages=[_MEMBER.encode(message) for message in said])
+    return master_pb2.MemberEnvelope(
+        hello=encode_hello(hello), messages=[_MEMBER.encode(message) for message in messages]
+    )
 
 
 def decode_member_envelope(envelope: master_pb2.MemberEnvelope) -> tuple[MemberMessage, ...]:
@@ -44,9 +48,13 @@ def decode_member_envelope(envelope: master_pb2.MemberEnvelope) -> tuple[MemberM
     return cast(tuple[MemberMessage, ...], _MEMBER.decode_all(envelope.messages))
 
 
-def encode_master_envelope(said: Iterable[MasterMessage], *, hello: Hello | None = None) -> master_pb2.MasterEnvelope:
+def encode_master_envelope(
+    messages: Iterable[MasterMessage], *, hello: Hello | None = None
+) -> master_pb2.MasterEnvelope:
     """The envelope of the master's messages, in order."""
-    return master_pb2.MasterEnvelope(hello=encode_hello(hello), messages=[_MASTER.encode(message) for message in said])
+    return master_pb2.MasterEnvelope(
+        hello=encode_hello(hello), messages=[_MASTER.encode(message) for message in messages]
+    )
 
 
 def decode_master_envelope(envelope: master_pb2.MasterEnvelope) -> tuple[MasterMessage, ...]:
@@ -65,8 +73,8 @@ def decode_hello(
     """The Hello in the first envelope of a stream.  Raises MessageError when there is none."""
     if not carrier.HasField("hello"):
         raise MessageError("hello", "is missing: the first envelope of a stream lists the wire versions of its side")
-    said = carrier.hello
-    return Hello(job=said.job, newest=said.newest, oldest=said.oldest, software=said.software)
+    hello = carrier.hello
+    return Hello(job=hello.job, newest=hello.newest, oldest=hello.oldest, software=hello.software)
 
 
 def encode_hello(hello: Hello | None) -> master_pb2.Hello | None:

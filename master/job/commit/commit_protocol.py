@@ -80,32 +80,34 @@ def _hold(turn: Turn) -> None:
     cut = CutId(term=state.term, lineage=state.number, sequence=sequence)
     assert state.route is not None
     having = owners(state.route)
-    asked = [server for server in state.members.servers.values() if server.key in having]
+    expected = [server for server in state.members.servers.values() if server.key in having]
     turn.change(
         commit=replace(
             end_attempt(state.commit),
             phase=CommitPhase.HOLDING,
             sequence=sequence,
             cut=cut,
-            asked=frozenset(server.ordinal for server in asked),
+            asked=frozenset(server.ordinal for server in expected),
             expires=turn.after(state.config.hold_timeout_ns),
             done_at_begin=state.dispatch.done,
         )
     )
-    for server in asked:
+    for server in expected:
         turn.send(server.key, Hold(cut=cut))
 
 
-def handle_held(turn: Turn, server: Server, said: Held) -> None:
+def handle_held(turn: Turn, server: Server, message: Held) -> None:
     """Store an answer; once every bucket is listed exactly once (rule 58), D is the union of the marks.
 
     Positions that not all buckets have are leased first (rule 20).
     """
     state, underway = turn.state, turn.state.commit
-    is_asked = underway.phase is CommitPhase.HOLDING and underway.cut == said.cut and server.ordinal in underway.asked
+    is_asked = (
+        underway.phase is CommitPhase.HOLDING and underway.cut == message.cut and server.ordinal in underway.asked
+    )
     if not is_asked or state.route is None:
         return
-    underway = replace(underway, held=underway.held.put(server.ordinal, said.marks))
+    underway = replace(underway, held=underway.held.put(server.ordinal, message.marks))
     turn.change(commit=underway)
     if len(underway.held) < len(underway.asked):
         return
@@ -128,21 +130,21 @@ def handle_held(turn: Turn, server: Server, said: Held) -> None:
     shorten_for_cut(turn)
     for each in state.members.servers.values():
         if each.ordinal in underway.asked:
-            turn.send(each.key, Cut(cut=said.cut, data=marks.anywhere))
+            turn.send(each.key, Cut(cut=message.cut, data=marks.anywhere))
 
 
-def handle_cut_refused(turn: Turn, server: Server, said: CutRefused) -> None:
+def handle_cut_refused(turn: Turn, server: Server, refusal: CutRefused) -> None:
     """Any refusal ends the attempt (rule 19); a file that is written stays written."""
     underway = turn.state.commit
-    is_open = underway.phase in (CommitPhase.HOLDING, CommitPhase.WRITING) and underway.cut == said.cut
+    is_open = underway.phase in (CommitPhase.HOLDING, CommitPhase.WRITING) and underway.cut == refusal.cut
     if not is_open or server.ordinal in underway.files:
         return
     if underway.phase is CommitPhase.HOLDING and server.ordinal in underway.held:
         give_up(turn, _hold_unanswered(turn))  # it held its pushes for as long as it may: others are missing
         return
-    story = f": {said.message}" if said.message else ""
-    is_storage = said.reason is CutRefusal.FAILED
-    give_up(turn, f"{server.key.name} refused to take part ({said.reason}){story}", is_storage=is_storage)
+    detail = f": {refusal.message}" if refusal.message else ""
+    is_storage = refusal.reason is CutRefusal.FAILED
+    give_up(turn, f"{server.key.name} refused to take part ({refusal.reason}){detail}", is_storage=is_storage)
 
 
 def _hold_unanswered(turn: Turn) -> str:
@@ -151,22 +153,24 @@ def _hold_unanswered(turn: Turn) -> str:
 
 def _without(turn: Turn, answered: Container[int]) -> str:
     """The servers that were asked and have not answered, by name."""
-    servers, asked = turn.state.members.servers.values(), turn.state.commit.asked
-    missing = (server.key.name for server in servers if server.ordinal in asked and server.ordinal not in answered)
+    servers, expected = turn.state.members.servers.values(), turn.state.commit.asked
+    missing = (server.key.name for server in servers if server.ordinal in expected and server.ordinal not in answered)
     return ", ".join(missing) or "a server"
 
 
-def handle_written(turn: Turn, server: Server, said: Written) -> None:
+def handle_written(turn: Turn, server: Server, message: Written) -> None:
     """Once all files are there: equal marks make a checkpoint, others end the attempt (rule 22)."""
     state, underway = turn.state, turn.state.commit
-    is_asked = underway.phase is CommitPhase.WRITING and underway.cut == said.cut and server.ordinal in underway.asked
-    if not is_asked or state.route is None:
+    is_expected = (
+        underway.phase is CommitPhase.WRITING and underway.cut == message.cut and server.ordinal in underway.asked
+    )
+    if not is_expected or state.route is None:
         return
     listed = union(group.buckets for group in underway.held[server.ordinal])
-    if problem := file_problem(said.file, said.cut.lineage, listed):
+    if problem := file_problem(message.file, message.cut.lineage, listed):
         give_up(turn, problem)
         return
-    underway = replace(underway, files=underway.files.put(server.ordinal, said.file))
+    underway = replace(underway, files=underway.files.put(server.ordinal, message.file))
     turn.change(commit=underway)
     if len(underway.files) < len(underway.asked):
         return

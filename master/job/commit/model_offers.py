@@ -11,29 +11,35 @@ from master.job.state.job_state import Turn
 from master.job.state.protocol_state import CommitPhase, ModelOffer, RecoveryStage
 
 
-def handle_offer(turn: Turn, sender: MemberKey, said: OfferCheckpoint) -> None:
+def handle_offer(turn: Turn, sender: MemberKey, message: OfferCheckpoint) -> None:
     """Commits the offered file if its world is current, its data contain head's, and no other commit runs (rule 35)."""
-    state, offer = turn.state, ModelOffer(trainer=sender, number=said.offer)
+    state, offer = turn.state, ModelOffer(trainer=sender, number=message.offer)
     if state.commit.offer == offer:
         return
-    if state.head and state.head.files == (said.file,):
-        turn.send(sender, OfferAnswered(offer=said.offer, manifest=state.head.id))
+    if state.head and state.head.files == (message.file,):
+        turn.send(sender, OfferAnswered(offer=message.offer, manifest=state.head.id))
         return
-    if reason := _offer_problem(turn, sender, said):
-        turn.send(sender, OfferAnswered(offer=said.offer, manifest=None, reason=reason))
+    if reason := _offer_problem(turn, sender, message):
+        turn.send(sender, OfferAnswered(offer=message.offer, manifest=None, reason=reason))
         return
-    marks = compare_marks(said.file.marks)
-    record_manifest(turn, data=marks.everywhere, quarantine=state.dispatch.quarantined, files=(said.file,), offer=offer)
+    marks = compare_marks(message.file.marks)
+    record_manifest(
+        turn, data=marks.everywhere, quarantine=state.dispatch.quarantined, files=(message.file,), offer=offer
+    )
 
 
-def _offer_problem(turn: Turn, sender: MemberKey, said: OfferCheckpoint) -> str:
-    state, marks = turn.state, compare_marks(said.file.marks)
+def _offer_problem(turn: Turn, sender: MemberKey, message: OfferCheckpoint) -> str:
+    state, marks = turn.state, compare_marks(message.file.marks)
     if not state.has_own_model:
         return "this job's trainers hold no model of their own: declare it with own_model, and run without servers"
     if state.owner != sender:
         return "another trainer holds the model; trainers with a model each are not supported (rule 36)"
-    if state.stage is not RecoveryStage.SERVING or said.world != state.number or said.file.lineage != state.number:
-        return f"it was trained in world {said.world}, the current one is {state.number}"
+    if (
+        state.stage is not RecoveryStage.SERVING
+        or message.world != state.number
+        or message.file.lineage != state.number
+    ):
+        return f"it was trained in world {message.world}, the current one is {state.number}"
     if not marks.are_equal or not marks.everywhere <= state.dispatch.everything:
         return f"its marks {marks.everywhere} are not those of one model of this data set"
     if state.head and not state.head.data <= marks.everywhere:

@@ -70,15 +70,15 @@ def resend_skip(turn: Turn, server: Server) -> None:
         turn.send(server.key, Skip(lineage=state.number, positions=state.skip.positions, of_backups=True))
 
 
-def handle_answer(turn: Turn, server: Server, said: SkipAnswer) -> bool:
+def handle_answer(turn: Turn, server: Server, answer: SkipAnswer) -> bool:
     """Decides once every bucket has answered.  True: buckets disagree, and only a roll-back makes them agree."""
     state = turn.state
     now = state.table
     if not state.skip or state.writing or now is None:
         return False
-    if said.lineage != state.number or said.positions != state.skip.positions:
+    if answer.lineage != state.number or answer.positions != state.skip.positions:
         return False
-    skip = _with_answer(state.skip, said, now, server)
+    skip = _with_answer(state.skip, answer, now, server)
     turn.change(skip=skip)
     for backup in turn.state.members.servers.values() if now.backups else ():
         resend_skip(turn, backup)
@@ -98,19 +98,19 @@ def handle_answer(turn: Turn, server: Server, said: SkipAnswer) -> bool:
     return False
 
 
-def _with_answer(skip: SkipState, said: SkipAnswer, now: BucketTable, server: Server) -> SkipState:
+def _with_answer(skip: SkipState, answer: SkipAnswer, now: BucketTable, server: Server) -> SkipState:
     """The skip with this answer.
 
     Any server may have answered for a bucket that has moved (rule 60); where there are two copies, only those that
     have them.
     """
-    counts, backups = said.skipped | said.applied, skip.backups
-    if said.of_backups:
+    counts, backups = answer.skipped | answer.applied, skip.backups
+    if answer.of_backups:
         counts &= backed(now, server.key.incarnation) & skip.answered
         backups |= counts
     elif now.backups:
         counts &= owned(now.route, server.key.incarnation)
-    skipped, applied = skip.skipped | (said.skipped & counts), skip.applied | (said.applied & counts)
+    skipped, applied = skip.skipped | (answer.skipped & counts), skip.applied | (answer.applied & counts)
     return replace(skip, skipped=skipped, applied=applied, backups=backups)
 
 

@@ -38,12 +38,12 @@ def admit_moves(turn: Turn, now: BucketTable) -> BucketTable:
     if not waiting or (is_paced(state) and not is_urgent):
         return now
     beginning = _Beginning(state, now)
-    rest = [move for move in waiting[:LOOK_AHEAD] if not beginning.deals_with(move)]
-    rest += waiting[LOOK_AHEAD:]
-    if len(rest) < len(waiting):
-        turn.change(moves=replace(state.moves, waiting=tuple(rest)))
+    remaining = [move for move in waiting[:LOOK_AHEAD] if not beginning.deals_with(move)]
+    remaining += waiting[LOOK_AHEAD:]
+    if len(remaining) < len(waiting):
+        turn.change(moves=replace(state.moves, waiting=tuple(remaining)))
     after = beginning.table()
-    if not rest and after == now and not now.intents:
+    if not remaining and after == now and not now.intents:
         rebalancing.plan_for_leaving(turn)
     return after
 

@@ -143,31 +143,31 @@ def is_safe(state: MasterState, owner: MemberKey) -> bool:
 # ---- reports of servers ---------------------------------------------------------------------------------------------
 
 
-def handle_installed(turn: Turn, server: Server, said: Installed) -> None:
+def handle_installed(turn: Turn, server: Server, message: Installed) -> None:
     """The target has the bucket, so its source has frozen it: FLIP (rules 44, 45)."""
     state = turn.state
     for intent in state.moves.intents:
         if (
-            (intent.bucket, intent.target, intent.lineage) == (said.bucket, server.key, said.lineage)
-            and said.version == intent.version + 1
+            (intent.bucket, intent.target, intent.lineage) == (message.bucket, server.key, message.lineage)
+            and message.version == intent.version + 1
             and state.stage is RecoveryStage.SERVING
         ):
             move_timeouts.handle_arrival(turn, intent)
-            turn.change(moves=replace(turn.state.moves, installed=state.moves.installed | {said.bucket}))
+            turn.change(moves=replace(turn.state.moves, installed=state.moves.installed | {message.bucket}))
 
 
-def handle_activated(turn: Turn, server: Server, said: Activated) -> None:
+def handle_activated(turn: Turn, server: Server, message: Activated) -> None:
     """The server serves these buckets where the table says: they may move again and be cut (rules 41, 58), and be
     asked for a skip (rule 60).
     """
     state = turn.state
-    if state.route is None or said.lineage != state.number:
+    if state.route is None or message.lineage != state.number:
         return
-    if said.is_backup:
-        _handle_ready(turn, server, said)
+    if message.is_backup:
+        _handle_ready(turn, server, message)
         return
-    mine = bucket_table.owned(state.route, server.key.incarnation) & said.buckets
-    served = bucket_table.by_version(state.route, mine).get(said.version)
+    mine = bucket_table.owned(state.route, server.key.incarnation) & message.buckets
+    served = bucket_table.by_version(state.route, mine).get(message.version)
     if served is None or served.isdisjoint(state.moves.inactive):
         return
     inactive = state.moves.inactive - served
@@ -175,12 +175,12 @@ def handle_activated(turn: Turn, server: Server, said: Activated) -> None:
     skip_agreement.resend_skip(turn, server)
 
 
-def _handle_ready(turn: Turn, server: Server, said: Activated) -> None:
+def _handle_ready(turn: Turn, server: Server, message: Activated) -> None:
     """The backup takes what the owner passes on."""
     now, moves = turn.state.table, turn.state.moves
     assert now is not None
-    mine = bucket_table.backed(now, server.key.incarnation) & said.buckets
-    served = bucket_table.by_version(now.route, mine).get(said.version)
+    mine = bucket_table.backed(now, server.key.incarnation) & message.buckets
+    served = bucket_table.by_version(now.route, mine).get(message.version)
     if served is not None:
         turn.change(moves=replace(moves, unready_backups=moves.unready_backups - served))
         skip_agreement.resend_skip(turn, server)

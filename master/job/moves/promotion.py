@@ -42,10 +42,10 @@ def promote_lost(state: MasterState, now: BucketTable) -> BucketTable:
     holders, unreachable_backups = bucket_table.holders(now), state.moves.unreachable_backups
     missing = holders - {one.key for one in state.members.servers.values() if one.lineage == state.number}
     going = holders & _who_go_last(state)
-    heard = {one.key for one in state.members.servers.values() if one.is_connected}
-    firm = heard - going
+    usable = {one.key for one in state.members.servers.values() if one.is_connected}
+    firm = usable - going
     promoted: list[int] = []
-    alone: list[int] = []
+    unpaired: list[int] = []
     for bucket in range(len(now.route.owner)) if missing or going or unreachable_backups else ():
         owner, backup = bucket_table.owner_of(now.route, bucket), bucket_table.backup_of(now, bucket)
         if backup is None or (backup in missing and owner in missing):
@@ -55,10 +55,10 @@ def promote_lost(state: MasterState, now: BucketTable) -> BucketTable:
         elif (
             backup in missing
             or (backup in going and owner in firm)
-            or (bucket in unreachable_backups and owner in heard)
+            or (bucket in unreachable_backups and owner in usable)
         ):
-            alone.append(bucket)
-    return bucket_table.left_alone(bucket_table.promoted(now, *promoted), *alone)
+            unpaired.append(bucket)
+    return bucket_table.left_alone(bucket_table.promoted(now, *promoted), *unpaired)
 
 
 def counted(state: MasterState, old: BucketTable, new: BucketTable) -> FrozenMap[int, int]:

@@ -52,20 +52,20 @@ def handle_moves_requested(turn: Turn, event: MovesRequested) -> None:
     turn.change(moves=replace(state.moves, waiting=tuple(known), reason=event.reason))
 
 
-def handle_report(turn: Turn, server: Server, said: ServerReport) -> None:
+def handle_report(turn: Turn, server: Server, report: ServerReport) -> None:
     """Stores what the server's buckets weigh, for the next plan and for the throttle."""
     state = turn.state
-    fits = len(said.buckets) == len(said.sizes_bytes) == len(said.loads)
-    if said.lineage != state.number or state.route is None or not fits:
+    fits = len(report.buckets) == len(report.sizes_bytes) == len(report.loads)
+    if report.lineage != state.number or state.route is None or not fits:
         return
     mine = bucket_table.owned(state.route, server.key.incarnation)
-    weighed = zip(said.buckets, said.sizes_bytes, said.loads, strict=True)
-    heard = {b: Weight(size_bytes=max(0, size), load=_load(load)) for b, size, load in weighed if b in mine}
-    turn.change(weights=state.weights.put_all(heard))
+    weighed = zip(report.buckets, report.sizes_bytes, report.loads, strict=True)
+    reported = {b: Weight(size_bytes=max(0, size), load=_load(load)) for b, size, load in weighed if b in mine}
+    turn.change(weights=state.weights.put_all(reported))
 
 
-def _load(said: float) -> float:
-    return said if 0.0 <= said < math.inf else 0.0
+def _load(reported: float) -> float:
+    return reported if 0.0 <= reported < math.inf else 0.0
 
 
 def _weights(state: MasterState, bucket_count: int) -> list[Weight]:
@@ -157,9 +157,9 @@ def plan_moves(turn: Turn) -> None:
     if not staying:
         turn.change(moves=replace(state.moves, waiting=(), retry_at=None, timed_out=FrozenMap()))
         return
-    seat = {one.ordinal: number for number, one in enumerate(staying)}
+    index = {one.ordinal: number for number, one in enumerate(staying)}
     before = _placed(state)
-    held = [seat.get(ordinal, NOBODY) for ordinal in before]
+    held = [index.get(ordinal, NOBODY) for ordinal in before]
     after = place(len(before), len(staying), held, weights=_weights(state, len(before)))
     wanted = [staying[number].ordinal for number in after]
     way = moves(before, wanted, first=[s.ordinal for s in has_to_go]) + _recruits(state, staying, after)
@@ -178,7 +178,7 @@ def _recruits(state: MasterState, staying: Sequence[Server], owner: Sequence[int
     now = _table(state)
     if now.backups is None or len(staying) < 2:
         return ()
-    seat = {one.key: number for number, one in enumerate(staying)}
+    index = {one.key: number for number, one in enumerate(staying)}
     intended = {one.bucket: one.target for one in now.intents if one.bucket not in state.moves.undone}
     keys = [bucket_table.backup_of(now, bucket) for bucket in range(len(owner))]
     for bucket in now.backups.wanted:
@@ -186,7 +186,7 @@ def _recruits(state: MasterState, staying: Sequence[Server], owner: Sequence[int
     for bucket, number in enumerate(owner):  # what moves with its only copy leaves the second where it was
         if keys[bucket] is None and bucket_table.owner_of(now.route, bucket) != staying[number].key:
             keys[bucket] = bucket_table.owner_of(now.route, bucket)
-    held = [seat.get(key, NOBODY) if key else NOBODY for key in keys]
+    held = [index.get(key, NOBODY) if key else NOBODY for key in keys]
     after = place_backups(owner, len(staying), held)
     pairs = zip(owner, held, after, strict=True)
     return tuple(

@@ -72,9 +72,9 @@ def _problem(state: MasterState, event: ServersRequested) -> Refused | None:
 
 def _replaced(state: MasterState) -> str:
     """The moves for the number before that are not done; those of a server that leaves anyhow do not count."""
-    alone = {o: one.key for o, one in state.members.servers.items() if one.is_leaving and o < state.scale.wanted}
-    begun = [intent for intent in state.moves.intents if intent.source not in alone.values()]
-    waiting = [move for move in state.moves.waiting if move.source not in alone]
+    leaving = {o: one.key for o, one in state.members.servers.items() if one.is_leaving and o < state.scale.wanted}
+    begun = [intent for intent in state.moves.intents if intent.source not in leaving.values()]
+    waiting = [move for move in state.moves.waiting if move.source not in leaving]
     if not (begun or waiting):
         return ""
     number = f"{state.scale.wanted} server{'' if state.scale.wanted == 1 else 's'}"

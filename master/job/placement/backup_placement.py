@@ -47,8 +47,8 @@ class _Flow:
 
     def __init__(self, *, owner: Sequence[int], homes: Sequence[int], servers: int) -> None:
         self._owner, self._homes = owner, homes
-        self._least, odd = divmod(len(owner), servers)
-        self._most = self._least + (odd > 0)
+        self._least, extra = divmod(len(owner), servers)
+        self._most = self._least + (extra > 0)
         self.at = list(homes)
         self._held: list[set[int]] = [set() for _ in range(servers)]
         self._moves: list[list[tuple[int, int]] | None] = [None] * servers
@@ -64,9 +64,9 @@ class _Flow:
 
     def _partner(self, owner: int) -> int:
         """The next server after the owner that has room: then most pushes are passed on whole, to one server."""
-        for room in (self._least, self._most):
+        for limit in (self._least, self._most):
             for other in range(owner + 1, owner + len(self._held)):
-                if len(self._held[other % len(self._held)]) < room:
+                if len(self._held[other % len(self._held)]) < limit:
                     return other % len(self._held)
         return (owner + 1) % len(self._held)
 

@@ -68,8 +68,8 @@ def place(
     held_by = previous if len(previous) == bucket_count else (NOBODY,) * bucket_count
     sizes = [weight.size_bytes for weight in weights] or [1] * bucket_count
     seating = _ClassPlacement(servers, sizes=sizes, previous=held_by)
-    for alike in classes(bucket_count, servers, weights):
-        seating.take(alike)
+    for members in classes(bucket_count, servers, weights):
+        seating.take(members)
     return tuple(seating.owner)
 
 
@@ -96,9 +96,9 @@ def classes(bucket_count: int, servers: int, weights: Sequence[Weight] = ()) -> 
     if not weights:
         return (tuple(range(bucket_count)),)
     sizes, loads = [weight.size_bytes for weight in weights], [weight.load for weight in weights]
-    alike = [by_load for by_size in _alike(range(bucket_count), sizes) for by_load in _alike(by_size, loads)]
+    members = [by_load for by_size in _alike(range(bucket_count), sizes) for by_load in _alike(by_size, loads)]
     joined: list[list[int]] = []
-    for one in alike:
+    for one in members:
         if joined and len(joined[-1]) < BUCKETS_A_SERVER * servers:
             joined[-1] += one
         else:
@@ -128,36 +128,36 @@ class _ClassPlacement:
         self._filled = [0] * servers  # bytes
         self.owner = [NOBODY] * len(previous)
 
-    def take(self, alike: Sequence[int]) -> None:
+    def take(self, members: Sequence[int]) -> None:
         """Places one class."""
-        held = self._held(alike)
-        targets = self._targets(len(alike), held)
+        held = self._held(members)
+        targets = self._targets(len(members), held)
         for server, (mine, target) in enumerate(zip(held, targets, strict=True)):
             for bucket in mine[:target]:
                 self._give(bucket, server)
-        homeless = (bucket for bucket in sorted(alike) if self.owner[bucket] == NOBODY)
-        room = (s for s, target in enumerate(targets) for _ in range(target - min(target, len(held[s]))))
-        for bucket, server in zip(homeless, room, strict=True):
+        homeless = (bucket for bucket in sorted(members) if self.owner[bucket] == NOBODY)
+        free = (s for s, target in enumerate(targets) for _ in range(target - min(target, len(held[s]))))
+        for bucket, server in zip(homeless, free, strict=True):
             self._give(bucket, server)
 
-    def _held(self, alike: Sequence[int]) -> list[list[int]]:
+    def _held(self, members: Sequence[int]) -> list[list[int]]:
         """What each server has of the class, in the order in which it would keep it."""
         held: list[list[int]] = [[] for _ in self._filled]
-        for bucket in sorted(sorted(alike), key=self._sizes.__getitem__, reverse=True):
+        for bucket in sorted(sorted(members), key=self._sizes.__getitem__, reverse=True):
             if 0 <= self._previous[bucket] < len(held):
                 held[self._previous[bucket]].append(bucket)
         return held
 
     def _targets(self, count: int, held: Sequence[Sequence[int]]) -> list[int]:
         """How many each is to have: the odd ones stay where they save most, else they go where least is."""
-        least, odd = divmod(count, len(held))
+        least, extra = divmod(count, len(held))
 
         def worth(server: int) -> tuple[bool, int, int, int]:
             could_keep = held[server][least : least + 1]
             saved = self._sizes[could_keep[0]] if could_keep else 0
             return not could_keep, -saved, self._filled[server], server
 
-        has_more = set(sorted(range(len(held)), key=worth)[:odd])
+        has_more = set(sorted(range(len(held)), key=worth)[:extra])
         return [least + (server in has_more) for server in range(len(held))]
 
     def _give(self, bucket: int, server: int) -> None:

@@ -120,23 +120,23 @@ def read_marks(turn: Turn) -> None:
         resend_ask_marks(turn, server)
 
 
-def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
+def handle_marks(turn: Turn, server: Server, answer: MarksReport) -> None:
     """DONE := head and what all buckets have; a half-done SKIP is done again (rules 17, 31).
 
     An answer from before a promotion lacks the buckets that the server owns only since then (rule 62).  A server that
     lacks them still when it has been asked again does not have them.
     """
     state = turn.state
-    if state.stage is not RecoveryStage.READING_MARKS or said.lineage != state.number or state.route is None:
+    if state.stage is not RecoveryStage.READING_MARKS or answer.lineage != state.number or state.route is None:
         return
     mine = owned(state.route, server.key.incarnation)
     if not mine:
         return
-    if not lists_exactly(said.marks, mine):
+    if not lists_exactly(answer.marks, mine):
         if not state.recovery.is_asked_again:
             rollback.lose_model(turn, f"{server.key.name} does not hold the buckets that it owns")
         return
-    reports = state.recovery.marks.put(server.ordinal, said)
+    reports = state.recovery.marks.put(server.ordinal, answer)
     turn.recover(marks=reports)
     if len(reports) < len(owners(state.route)):
         return

@@ -87,8 +87,8 @@ def _new_route(turn: Turn, number: Lineage) -> Route:
     if before:
         bucket_count = len(before.owner)
     servers = server_quorum.next_owners(state)
-    seat = {server.ordinal: number for number, server in enumerate(servers)}
-    held = [seat.get(before.servers[owner].ordinal, NOBODY) for owner in before.owner] if before else []
+    index = {server.ordinal: number for number, server in enumerate(servers)}
+    held = [index.get(before.servers[owner].ordinal, NOBODY) for owner in before.owner] if before else []
     return Route(
         revision=before.revision + 1 if before else 1,
         lineage=number,

@@ -75,10 +75,10 @@ def _holders(state: MasterState) -> list[Server | None]:
     return [state.members.try_server(holder) for holder in holders(state.table)]
 
 
-def handle_restored(turn: Turn, server: Server, said: Restored) -> None:
+def handle_restored(turn: Turn, server: Server, message: Restored) -> None:
     """The server holds the lineage; once all do, the job serves (rule 27) or reads marks."""
     state = turn.state
-    if state.stage is RecoveryStage.RESTORING and said.lineage == state.number:
+    if state.stage is RecoveryStage.RESTORING and message.lineage == state.number:
         turn.recover(restored=state.recovery.restored | {server.ordinal})
         if not all(one and one.ordinal in turn.state.recovery.restored for one in _holders(turn.state)):
             return
@@ -90,14 +90,14 @@ def handle_restored(turn: Turn, server: Server, said: Restored) -> None:
         rebalancing.plan_if_needed(turn)
 
 
-def handle_restore_failed(turn: Turn, server: Server, said: RestoreFailed) -> None:
+def handle_restore_failed(turn: Turn, server: Server, failure: RestoreFailed) -> None:
     """The server is asked again when it is overdue; damage that stays fails the job in the end (M11)."""
     state = turn.state
-    if state.stage is not RecoveryStage.RESTORING or said.lineage != state.number:
+    if state.stage is not RecoveryStage.RESTORING or failure.lineage != state.number:
         return
-    problem = f"{server.key.name} cannot restore: {said.message}"
+    problem = f"{server.key.name} cannot restore: {failure.message}"
     turn.recover(problem=problem)
-    if not said.is_damaged or state.failed:
+    if not failure.is_damaged or state.failed:
         return
     since = turn.now if state.recovery.unreadable_since is None else state.recovery.unreadable_since
     turn.recover(unreadable_since=since)

@@ -38,16 +38,16 @@ def ends_at(state: MasterState, server: Server) -> Instant | None:
     return Instant(server.away_since + window_ns)
 
 
-def handle_silent(turn: Turn, owner: Server, said: BackupSilent) -> None:
+def handle_silent(turn: Turn, owner: Server, report: BackupSilent) -> None:
     """The owner's backup is silent: it is suspected and must answer, or the owner is left alone after too long."""
     state, now = turn.state, turn.state.table
-    if state.stage is not RecoveryStage.SERVING or said.lineage != state.number or now is None:
+    if state.stage is not RecoveryStage.SERVING or report.lineage != state.number or now is None:
         return
-    buckets = bucket_table.owned(now.route, owner.key.incarnation) & bucket_table.backed(now, said.backup)
-    backup = next((one for one in state.members.servers.values() if one.key.incarnation == said.backup), None)
+    buckets = bucket_table.owned(now.route, owner.key.incarnation) & bucket_table.backed(now, report.backup)
+    backup = next((one for one in state.members.servers.values() if one.key.incarnation == report.backup), None)
     if not buckets or backup is None:
         return
-    if said.silent_s * SECOND >= state.config.apart_after_ns:
+    if report.silent_s * SECOND >= state.config.apart_after_ns:
         turn.change(moves=replace(state.moves, unreachable_backups=state.moves.unreachable_backups | buckets))
     elif backup.is_connected and promotion.is_spare(state, backup.key):
         turn.change(members=put_server(state.members, replace(backup, away_since=turn.now, is_suspected=True)))

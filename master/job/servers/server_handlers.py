@@ -42,23 +42,23 @@ from master.job.state.members import Server, drop_server, put_server, retire, se
 from master.job.state.protocol_state import CommitPhase, RecoveryStage
 
 
-def handle_register(turn: Turn, said: RegisterServer) -> None:
+def handle_register(turn: Turn, registration: RegisterServer) -> None:
     """Register a server; a new process at a known ordinal, or one without the model, triggers a roll-back."""
-    state, server = turn.state, server_of(said)
+    state, server = turn.state, server_of(registration)
     most = state.config.most_servers
-    if not 0 <= said.ordinal < most:
-        message = f"is {said.ordinal}; this job has {most} parameter servers, numbered from 0"
+    if not 0 <= registration.ordinal < most:
+        message = f"is {registration.ordinal}; this job has {most} parameter servers, numbered from 0"
         turn.send(server.key, Refused(field="ordinal", message=message))
         return
     if server.key.incarnation in state.members.retired:
-        message = f"a newer process is server {said.ordinal}; this one may end"
+        message = f"a newer process is server {registration.ordinal}; this one may end"
         turn.send(server.key, Refused(field="incarnation", message=message))
         return
-    before = state.members.servers.get(said.ordinal)
+    before = state.members.servers.get(registration.ordinal)
     if before and before.key != server.key:
         lose_server(turn, before, f"{before.key.name} was replaced by a new process")
         turn.change(members=retire(turn.state.members, before.key.incarnation))
-    elif before and state.stage is RecoveryStage.SERVING and said.lineage != state.number == before.lineage:
+    elif before and state.stage is RecoveryStage.SERVING and registration.lineage != state.number == before.lineage:
         lose_server(turn, before, f"{before.key.name} has lost its model")
     if before and before.key == server.key:
         is_leaving = server.is_leaving or before.is_leaving
@@ -73,8 +73,13 @@ def handle_register(turn: Turn, said: RegisterServer) -> None:
     )
     if server.is_released:
         turn.send(server.key, Released())  # the first one may be lost
-    if state.stage is RecoveryStage.RESTORING and before and before.key == server.key and said.lineage == state.number:
-        server_restore.handle_restored(turn, server, Restored(lineage=said.lineage))
+    if (
+        state.stage is RecoveryStage.RESTORING
+        and before
+        and before.key == server.key
+        and registration.lineage == state.number
+    ):
+        server_restore.handle_restored(turn, server, Restored(lineage=registration.lineage))
     _ask_again(turn, server)
     if turn.state.stage is RecoveryStage.SERVING:
         server_commands.send_forgets(turn, server)
@@ -117,27 +122,27 @@ def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
         server_commands.resend_overdue(turn, Instant(event.deadline - state.config.answer_timeout_ns))
 
 
-def handle_message(turn: Turn, sender: MemberKey, said: MemberMessage) -> None:
+def handle_message(turn: Turn, sender: MemberKey, message: MemberMessage) -> None:
     """Only messages of processes that are members count, except a registration."""
-    if isinstance(said, RegisterServer):
-        handle_register(turn, said)
+    if isinstance(message, RegisterServer):
+        handle_register(turn, message)
         return
     server = turn.state.members.try_server(sender)
     if server is None:
         turn.send(sender, Fenced(reason="not a member: register again"))
         return
     server = disconnect_grace.clear_suspicion(turn, server)
-    HANDLERS[type(said)](turn, server, said)
+    HANDLERS[type(message)](turn, server, message)
 
 
-def _handle_restored(turn: Turn, server: Server, said: Restored) -> None:
-    newest = replace(server, lineage=max(server.lineage, said.lineage))
+def _handle_restored(turn: Turn, server: Server, message: Restored) -> None:
+    newest = replace(server, lineage=max(server.lineage, message.lineage))
     turn.change(members=put_server(turn.state.members, newest))
-    server_restore.handle_restored(turn, newest, said)
+    server_restore.handle_restored(turn, newest, message)
 
 
-def _handle_skip_answer(turn: Turn, server: Server, said: SkipAnswer) -> None:
-    if skip_agreement.handle_answer(turn, server, said):
+def _handle_skip_answer(turn: Turn, server: Server, answer: SkipAnswer) -> None:
+    if skip_agreement.handle_answer(turn, server, answer):
         rollback.lose_model(turn, "some buckets had applied what others skip")
 
 
@@ -180,8 +185,8 @@ def open_window(turn: Turn, server: Server) -> None:
     (`disconnect_grace`).
     """
     if server.is_connected or server.is_suspected:
-        away = replace(server, away_since=turn.now, is_suspected=False)
-        turn.change(members=put_server(turn.state.members, away))
+        disconnected = replace(server, away_since=turn.now, is_suspected=False)
+        turn.change(members=put_server(turn.state.members, disconnected))
 
 
 def handle_window_ended(turn: Turn, server: Server) -> None:

@@ -191,7 +191,7 @@ def check_invariants(dispatch: DispatchState) -> None:
     if len(dispatch.leased) != sum(len(lease.positions) for lease in leases):
         raise InvariantViolationError(f"M2: a position is in two live leases: {[str(one.positions) for one in leases]}")
     if union(places.values()) != dispatch.everything or sum(map(len, places.values())) != len(dispatch.everything):
-        told = ", ".join(f"{name} {positions}" for name, positions in places.items())
-        raise InvariantViolationError(f"M4: these do not partition {dispatch.everything}: {told}")
+        listed = ", ".join(f"{name} {positions}" for name, positions in places.items())
+        raise InvariantViolationError(f"M4: these do not partition {dispatch.everything}: {listed}")
     if dispatch.lease_count != len(leases):
         raise InvariantViolationError(f"lease_count is {dispatch.lease_count}, but {len(leases)} leases exist")

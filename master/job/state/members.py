@@ -113,24 +113,30 @@ def retire(members: Members, incarnation: Incarnation) -> Members:
     return replace(members, retired=(*members.retired, incarnation)[-RETIRED_KEPT:])
 
 
-def trainer_of(said: RegisterTrainer, before: Trainer | None) -> Trainer:
+def trainer_of(registration: RegisterTrainer, before: Trainer | None) -> Trainer:
     """The record of a trainer that registers; reports of the same process are kept."""
-    key = MemberKey(name=said.name, incarnation=said.incarnation)
-    fresh = Trainer(key=key, ordinal=said.ordinal)
+    key = MemberKey(name=registration.name, incarnation=registration.incarnation)
+    fresh = Trainer(key=key, ordinal=registration.ordinal)
     return replace(
         before if before and before.key == key else fresh,
-        ordinal=said.ordinal,
-        has_final_hook=said.has_final_hook,
+        ordinal=registration.ordinal,
+        has_final_hook=registration.has_final_hook,
         is_registered=True,
         window_ends=None,
-        lineage=said.lineage,
-        applied=said.applied,
+        lineage=registration.lineage,
+        applied=registration.applied,
     )
 
 
-def server_of(said: RegisterServer) -> Server:
-    key = MemberKey(name=said.name, incarnation=said.incarnation)
-    return Server(key=key, ordinal=said.ordinal, address=said.address, lineage=said.lineage, is_leaving=said.is_leaving)
+def server_of(registration: RegisterServer) -> Server:
+    key = MemberKey(name=registration.name, incarnation=registration.incarnation)
+    return Server(
+        key=key,
+        ordinal=registration.ordinal,
+        address=registration.address,
+        lineage=registration.lineage,
+        is_leaving=registration.is_leaving,
+    )
 
 
 def place_of(server: Server) -> ServerPlace:

@@ -66,23 +66,25 @@ class FailureCounts:
         return self.layers[count - 1] if len(self.layers) >= count else EMPTY
 
 
-def count_failure(failures: FailureCounts, note: FailureNote, *, has_raised: bool, is_evidence: bool) -> FailureCounts:
+def count_failure(
+    failures: FailureCounts, failure: FailureNote, *, has_raised: bool, is_evidence: bool
+) -> FailureCounts:
     """One trainer failed with `note.positions` in flight; no change when this process has failed before.
 
     `has_raised`: its script raised, it was not just killed.  `is_evidence`: the failure counts against the positions.
     """
-    who = note.member.incarnation
-    if who in failures.counted:
+    incarnations = failure.member.incarnation
+    if incarnations in failures.counted:
         return failures
     failures = replace(
         failures,
-        counted=(*failures.counted, who)[-COUNTED_KEPT:],
+        counted=(*failures.counted, incarnations)[-COUNTED_KEPT:],
         in_a_row=failures.in_a_row + has_raised,
-        notes=(*failures.notes, note)[-NOTES_KEPT:],
+        notes=(*failures.notes, failure)[-NOTES_KEPT:],
     )
     if not is_evidence:
-        return replace(failures, doubted=failures.doubted | note.positions)
-    layers, carried = [], note.positions
+        return replace(failures, doubted=failures.doubted | failure.positions)
+    layers, carried = [], failure.positions
     for layer in (*failures.layers, EMPTY):
         layers.append(layer | carried)
         carried = carried & layer

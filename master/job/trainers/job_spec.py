@@ -23,10 +23,10 @@ from master.job.trainers.model_holder import refuse_second_model
 _WITHOUT: Final = "remove spec.parameterServer from the job"
 
 
-def handle_declare(turn: Turn, trainer: Trainer, said: Declare) -> None:
+def handle_declare(turn: Turn, trainer: Trainer, message: Declare) -> None:
     """Answered Declared once it is durable, or Refused at once (persist before reply)."""
     state = turn.state
-    record = DatasetRecord(dataset=said.dataset, tables=said.tables, own_model=said.own_model)
+    record = DatasetRecord(dataset=message.dataset, tables=message.tables, own_model=message.own_model)
     if refused := _problem(state, trainer, record):
         if not (state.dataset or state.declaring):
             refusal = f"{refused.field}: {refused.message}"
@@ -59,39 +59,39 @@ def initial_dispatch(state: MasterState, *, high_water: int) -> DispatchState:
     return open_dispatch(blank, committed=head.data if head else EMPTY, quarantined=quarantined, high_water=high_water)
 
 
-def _declared(holds: DatasetRecord, asked: DatasetRecord) -> Declared:
+def _declared(holds: DatasetRecord, declared: DatasetRecord) -> Declared:
     """The answer to a Declare; a batch size may change from run to run, it does not change what is trained."""
-    return Declared(dataset=replace(holds.dataset, batch_size=asked.dataset.batch_size), tables=holds.tables)
+    return Declared(dataset=replace(holds.dataset, batch_size=declared.dataset.batch_size), tables=holds.tables)
 
 
-def _problem(state: MasterState, trainer: Trainer, said: DatasetRecord) -> Refused | None:
-    if problem := _unusable(state, said):
+def _problem(state: MasterState, trainer: Trainer, declared: DatasetRecord) -> Refused | None:
+    if problem := _unusable(state, declared):
         return problem
     holds = state.dataset or state.declaring
     if holds is None and state.head:
-        holds = replace(said, dataset=state.head.dataset, tables=state.head.tables)
-    if holds and (difference := _difference(holds, said)):
+        holds = replace(declared, dataset=state.head.dataset, tables=state.head.tables)
+    if holds and (difference := _difference(holds, declared)):
         return difference
-    return refuse_second_model(state, trainer.key) if said.own_model else None
+    return refuse_second_model(state, trainer.key) if declared.own_model else None
 
 
-def _unusable(state: MasterState, said: DatasetRecord) -> Refused | None:
-    dataset, servers = said.dataset, state.config.servers
+def _unusable(state: MasterState, declared: DatasetRecord) -> Refused | None:
+    dataset, servers = declared.dataset, state.config.servers
     for field in ("size", "epochs", "batch_size"):
         if getattr(dataset, field) < 1:
             return Refused(field=f"dataset.{field}", message=f"is {getattr(dataset, field)}; it must be at least 1")
     if dataset.size * dataset.epochs > MAX_POSITION:
         return Refused(field="dataset.size", message="size x epochs is above 2**62; train fewer epochs in one job")
-    if servers and said.own_model:
+    if servers and declared.own_model:
         return Refused(field="own_model", message=f"{_asked_for(servers)}: {_WITHOUT}, or keep the model in tables")
-    if servers and not said.tables:
+    if servers and not declared.tables:
         message = (
             f"no tables are declared, but {_asked_for(servers)}: declare them with session.tables(...), or {_WITHOUT}"
         )
         return Refused(field="tables", message=message)
-    if said.tables and not servers:
+    if declared.tables and not servers:
         return Refused(field="tables", message="the job has no parameter servers: add spec.parameterServer")
-    names = [table.name for table in said.tables]
+    names = [table.name for table in declared.tables]
     if len(set(names)) < len(names):
         return Refused(field="tables", message=f"table names are not unique: {sorted(names)}")
     return None
@@ -101,24 +101,24 @@ def _asked_for(servers: int) -> str:
     return f"spec.parameterServer gives the job {servers} parameter server{'s' if servers > 1 else ''}"
 
 
-def _difference(holds: DatasetRecord, said: DatasetRecord) -> Refused | None:
+def _difference(holds: DatasetRecord, declared: DatasetRecord) -> Refused | None:
     hint = "Declare the same data set and tables, or start another job (another name and checkpoint folder)"
     for field in ("name", "size", "epochs", "seed"):
-        before, now = getattr(holds.dataset, field), getattr(said.dataset, field)
+        before, now = getattr(holds.dataset, field), getattr(declared.dataset, field)
         if before != now:
             return Refused(field=f"dataset.{field}", message=f"is {now!r}, this job's is {before!r}. {hint}")
-    if holds.own_model != said.own_model:
-        return Refused(field="own_model", message=f"is {said.own_model}, this job's is {holds.own_model}. {hint}")
-    return _table_difference({t.name: t for t in holds.tables}, {t.name: t for t in said.tables}, hint)
+    if holds.own_model != declared.own_model:
+        return Refused(field="own_model", message=f"is {declared.own_model}, this job's is {holds.own_model}. {hint}")
+    return _table_difference({t.name: t for t in holds.tables}, {t.name: t for t in declared.tables}, hint)
 
 
-def _table_difference(holds: dict[str, TableSpec], said: dict[str, TableSpec], hint: str) -> Refused | None:
-    for name in sorted(holds.keys() ^ said.keys()):
+def _table_difference(holds: dict[str, TableSpec], declared: dict[str, TableSpec], hint: str) -> Refused | None:
+    for name in sorted(holds.keys() ^ declared.keys()):
         what = "is missing" if name in holds else "is not one of this job's tables"
         return Refused(field=f"tables.{name}", message=f"{what}. {hint}")
     for name, before in holds.items():
         for field in ("shape", "kind", "dtype", "initialiser", "optimiser"):
-            if getattr(before, field) != getattr(said[name], field):
-                now, then = getattr(said[name], field), getattr(before, field)
+            if getattr(before, field) != getattr(declared[name], field):
+                now, then = getattr(declared[name], field), getattr(before, field)
                 return Refused(field=f"tables.{name}.{field}", message=f"is {now}, this job's is {then}. {hint}")
     return None

@@ -31,9 +31,9 @@ MAX_RATE: Final = 1e12
 # ---- registration ---------------------------------------------------------------------------------------------------
 
 
-def handle_register(turn: Turn, said: RegisterTrainer) -> None:
+def handle_register(turn: Turn, registration: RegisterTrainer) -> None:
     """The trainer is a member, with the leases that it may keep (rule 18)."""
-    state, key = turn.state, MemberKey(name=said.name, incarnation=said.incarnation)
+    state, key = turn.state, MemberKey(name=registration.name, incarnation=registration.incarnation)
     if key.incarnation in state.members.retired:
         turn.send(key, Refused(field="incarnation", message=f"a newer process is {key.name}; this one may end"))
         return
@@ -41,14 +41,14 @@ def handle_register(turn: Turn, said: RegisterTrainer) -> None:
     if before and before.key != key:
         lose_trainer(turn, before, "its process was replaced")
         turn.change(members=retire(turn.state.members, before.key.incarnation))
-    trainer = trainer_of(said, before)
+    trainer = trainer_of(registration, before)
     turn.change(members=put_trainer(turn.state.members, trainer))
     restore = try_admit(turn, trainer)
     if restore is None:  # a new lineage comes first; then FENCED makes it register again
         return
     state = turn.state
     dispatch, kept = reclaim_leases(
-        state.dispatch, key.incarnation, state.term, state.number, said.held, deadline=_deadline(turn, trainer)
+        state.dispatch, key.incarnation, state.term, state.number, registration.held, deadline=_deadline(turn, trainer)
     )
     turn.change(dispatch=dispatch)
     add_trainer(turn, key)
@@ -76,14 +76,14 @@ def handle_register(turn: Turn, said: RegisterTrainer) -> None:
 # ---- working --------------------------------------------------------------------------------------------------------
 
 
-def handle_acquire(turn: Turn, trainer: Trainer, said: Acquire) -> None:
+def handle_acquire(turn: Turn, trainer: Trainer, message: Acquire) -> None:
     """Granted, Wait, Ended or Refused; the same request again gets the same leases (rule 10, M3)."""
     state, key = turn.state, trainer.key
     holder = state.dispatch.holders.get(key.incarnation) or TrainerLeases()
     if state.failed:
         turn.send(key, Refused(field="job", message=state.failed))
     elif state.is_complete:
-        _end(turn, trainer, said.request)
+        _end(turn, trainer, message.request)
     elif refused := refuse_second_model(state, key):
         turn.send(key, refused)
     elif (
@@ -91,20 +91,20 @@ def handle_acquire(turn: Turn, trainer: Trainer, said: Acquire) -> None:
         or state.dataset is None
         or (state.has_own_model and state.owner != key)
     ):
-        _wait(turn, key, said.request)
-    elif said.request == holder.request:
+        _wait(turn, key, message.request)
+    elif message.request == holder.request:
         again = tuple(lease for lease in holder.leases if lease.token.number in holder.granted)
         if again:
-            turn.send(key, Granted(request=said.request, leases=again))
+            turn.send(key, Granted(request=message.request, leases=again))
         else:
-            _wait(turn, key, said.request)
-    elif said.request > holder.request:
-        _grant(turn, trainer, said)
+            _wait(turn, key, message.request)
+    elif message.request > holder.request:
+        _grant(turn, trainer, message)
 
 
-def _grant(turn: Turn, trainer: Trainer, said: Acquire) -> None:
+def _grant(turn: Turn, trainer: Trainer, message: Acquire) -> None:
     state, config, key = turn.state, turn.state.config, trainer.key.incarnation
-    dispatch, shards = state.dispatch, max(1, said.shards)
+    dispatch, shards = state.dispatch, max(1, message.shards)
     batches = batches_to_grant(
         config,
         batch_size=dispatch.batch_size,
@@ -121,7 +121,7 @@ def _grant(turn: Turn, trainer: Trainer, said: Acquire) -> None:
         turn.change(dispatch=dispatch)
         if not dispatch.todo:
             _shorten_windows(turn)
-        _wait(turn, trainer.key, said.request)
+        _wait(turn, trainer.key, message.request)
         return
     dispatch, leases = add_leases(
         dispatch,
@@ -129,12 +129,12 @@ def _grant(turn: Turn, trainer: Trainer, said: Acquire) -> None:
         state.term,
         state.number,
         pieces,
-        request=said.request,
+        request=message.request,
         idle_deadline=_deadline(turn, trainer),
     )
     turn.change(dispatch=dispatch)
     _note_start(turn, trainer)
-    turn.send(trainer.key, Granted(request=said.request, leases=leases))
+    turn.send(trainer.key, Granted(request=message.request, leases=leases))
 
 
 def _note_start(turn: Turn, trainer: Trainer) -> None:
@@ -175,18 +175,18 @@ def _end(turn: Turn, trainer: Trainer, request: int) -> None:
         turn.send(trainer.key, Ended(request=request))
 
 
-def handle_final_saved(turn: Turn, trainer: Trainer, said: FinalSaved) -> None:  # noqa: ARG001  one signature for all
+def handle_final_saved(turn: Turn, trainer: Trainer, message: FinalSaved) -> None:  # noqa: ARG001  one signature for all
     """The final model is saved, also by a saver of an earlier master; the hook runs at least once."""
     if turn.state.is_complete:
         turn.change(is_final_saved=True)
 
 
-def handle_ack(turn: Turn, trainer: Trainer, said: Ack) -> None:
+def handle_ack(turn: Turn, trainer: Trainer, message: Ack) -> None:
     """Progress, and the proof that these positions can be trained (rules 12, 15; M4)."""
     state = turn.state
-    if said.token.incarnation != trainer.key.incarnation:
+    if message.token.incarnation != trainer.key.incarnation:
         return
-    dispatch, taken = ack_positions(state.dispatch, said.token, said.positions, deadline=_deadline(turn, trainer))
+    dispatch, taken = ack_positions(state.dispatch, message.token, message.positions, deadline=_deadline(turn, trainer))
     if not taken:
         return
     turn.change(dispatch=dispatch)
@@ -196,21 +196,21 @@ def handle_ack(turn: Turn, trainer: Trainer, said: Ack) -> None:
         turn.change(failures=acquit(state.failures, taken))
 
 
-def handle_return(turn: Turn, trainer: Trainer, said: Return) -> None:
+def handle_return(turn: Turn, trainer: Trainer, message: Return) -> None:
     """The positions go to the front (rule 13)."""
-    if said.token.incarnation == trainer.key.incarnation:
-        turn.change(dispatch=return_positions(turn.state.dispatch, said.token, said.positions))
+    if message.token.incarnation == trainer.key.incarnation:
+        turn.change(dispatch=return_positions(turn.state.dispatch, message.token, message.positions))
 
 
-def handle_progress(turn: Turn, trainer: Trainer, said: Progress) -> None:
+def handle_progress(turn: Turn, trainer: Trainer, message: Progress) -> None:
     """Steps that grew renew the leases; before the first step a message alone does so for a while (M2)."""
-    moved = said.steps > trainer.steps
+    moved = message.steps > trainer.steps
     trainer = replace(
         trainer,
-        steps=max(trainer.steps, said.steps),
-        samples_per_s=said.samples_per_s if MIN_RATE < said.samples_per_s < MAX_RATE else trainer.samples_per_s,
-        metrics=FrozenMap(said.metrics),
-        waiting_share=min(1.0, said.waiting_share) if said.waiting_share > 0.0 else 0.0,  # NaN counts as 0
+        steps=max(trainer.steps, message.steps),
+        samples_per_s=message.samples_per_s if MIN_RATE < message.samples_per_s < MAX_RATE else trainer.samples_per_s,
+        metrics=FrozenMap(message.metrics),
+        waiting_share=min(1.0, message.waiting_share) if message.waiting_share > 0.0 else 0.0,  # NaN counts as 0
     )
     turn.change(members=put_trainer(turn.state.members, trainer))
     is_starting = not trainer.samples_per_s and trainer.start_by is not None and turn.now < trainer.start_by

@@ -21,14 +21,14 @@ from master.job.state.trainer_failures import FailureNote, count_failure
 from master.job.trainers.model_holder import release_model
 
 
-def handle_failed(turn: Turn, trainer: Trainer, said: Failed) -> None:
+def handle_failed(turn: Turn, trainer: Trainer, failure: Failed) -> None:
     """The script raised: counted once per process; failures in a row end the job (M4).
 
     The job ends at once where the script's declaration was refused: its next process would declare the same.
     """
     state = turn.state
-    in_flight = said.positions & leased_by(state.dispatch, trainer.key)
-    _count(turn, trainer, in_flight, said.message, has_raised=True)
+    in_flight = failure.positions & leased_by(state.dispatch, trainer.key)
+    _count(turn, trainer, in_flight, failure.message, has_raised=True)
     failures, limit = turn.state.failures, state.config.backoff_limit
     if state.failed:
         return
@@ -36,7 +36,7 @@ def handle_failed(turn: Turn, trainer: Trainer, said: Failed) -> None:
         turn.change(failed=f"the declaration of {trainer.key.name} is refused: {trainer.refusal}")
     elif failures.in_a_row >= max(1, limit):
         reason = f"{failures.in_a_row} failures in a row without one batch completed (backoffLimit {limit}); the last, "
-        turn.change(failed=f"{reason}of {trainer.key.name}: {said.message}")
+        turn.change(failed=f"{reason}of {trainer.key.name}: {failure.message}")
 
 
 def leased_by(dispatch: DispatchState, key: MemberKey) -> PositionSet:
@@ -47,9 +47,9 @@ def leased_by(dispatch: DispatchState, key: MemberKey) -> PositionSet:
 
 def _count(turn: Turn, trainer: Trainer, positions: PositionSet, message: str, *, has_raised: bool) -> None:
     failures, dispatch = turn.state.failures, turn.state.dispatch
-    note = FailureNote(member=trainer.key, at=turn.now, positions=positions, message=message)
+    failure = FailureNote(member=trainer.key, at=turn.now, positions=positions, message=message)
     is_evidence = trainer.has_worked or dispatch.todo <= failures.suspects  # or there was nothing else to begin with
-    turn.change(failures=count_failure(failures, note, has_raised=has_raised, is_evidence=is_evidence))
+    turn.change(failures=count_failure(failures, failure, has_raised=has_raised, is_evidence=is_evidence))
 
 
 def handle_leave(turn: Turn, trainer: Trainer) -> None:

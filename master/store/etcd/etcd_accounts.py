@@ -98,14 +98,14 @@ class EtcdAccounts:
 
     async def is_open(self) -> bool:
         """True if etcd shows the jobs' keys to a caller without a user, so that nothing is separate."""
-        stranger = EtcdChannel(replace(self._config, credentials=None))
+        unauthenticated = EtcdChannel(replace(self._config, credentials=None))
         try:
             request = rpc.RangeRequest(key=b"/edl/v1/jobs/", keys_only=True)
-            await stranger.call(lambda channel: stubs.KVStub(channel).Range, request)
+            await unauthenticated.call(lambda channel: stubs.KVStub(channel).Range, request)
         except StoreAccessError:
             return False
         finally:
-            await stranger.close()
+            await unauthenticated.close()
         return True
 
     async def close(self) -> None:
@@ -173,7 +173,7 @@ class EtcdAccounts:
         try:
             await self._call(lambda channel: getattr(stubs.AuthStub(channel), name), request)
         except PermanentError as error:
-            if not any(words in str(error) for words in ((done,) if isinstance(done, str) else done)):
+            if not any(text in str(error) for text in ((done,) if isinstance(done, str) else done)):
                 raise
             return False
         await asyncio.sleep(PAUSE_S)

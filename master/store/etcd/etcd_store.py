@@ -74,11 +74,11 @@ class EtcdStore:
         await self._leases.revoke(leadership.lease)
 
     async def read(self, keys: Iterable[Key]) -> StoreSnapshot:
-        asked = tuple(dict.fromkeys(keys))
-        if len(asked) > MAX_TRANSACTION_KEYS:
-            raise InvariantViolationError(f"a read names at most {MAX_TRANSACTION_KEYS} keys, not {len(asked)}")
-        response, kvs = await self._read((*asked, self._keys.leader))  # etcd answers a read of nothing from old state
-        return parse_snapshot(response, (kv for kv in kvs if kv.key.decode() in asked))
+        names = tuple(dict.fromkeys(keys))
+        if len(names) > MAX_TRANSACTION_KEYS:
+            raise InvariantViolationError(f"a read names at most {MAX_TRANSACTION_KEYS} keys, not {len(names)}")
+        response, kvs = await self._read((*names, self._keys.leader))  # etcd answers a read of nothing from old state
+        return parse_snapshot(response, (kv for kv in kvs if kv.key.decode() in names))
 
     async def commit(self, transaction: Transaction) -> CommitOutcome:
         check_writes(self._keys, transaction)

@@ -48,8 +48,8 @@ def exchange(
     answers: list[list[Frame]] = [[] for _ in requests]
     waiting = {index for index, some in enumerate(requests) if some}
     while waiting:
-        asked = [index for index in sorted(waiting) if _try_send(connections[index], requests[index], deadline_s)]
-        for index in asked:
+        pending = [index for index in sorted(waiting) if _try_send(connections[index], requests[index], deadline_s)]
+        for index in pending:
             if (found := _try_receive(connections[index], requests[index])) is not None:
                 answers[index] = found
                 waiting.discard(index)

@@ -142,18 +142,18 @@ class PserverClient:
         spec = self._layout.tables[index]
         if spec.kind != "sparse":
             raise UsageError(f"tables.{name} is dense: use pull()")
-        asked = row_ids(spec, ids)
-        places = rows_by_server(self._layout, self._current(), asked)
+        requested = row_ids(spec, ids)
+        places = rows_by_server(self._layout, self._current(), requested)
         parts = [np.empty((len(at), row_width(spec)), dtype=spec.dtype) for at in places]
         requests = [
-            self._rows_question(share, index, asked[at], part)
+            self._rows_question(share, index, requested[at], part)
             for share, at, part in zip(self._shares, places, parts, strict=True)
         ]
         lineage = self._pull_at_one_lineage(requests)
-        rows = np.empty((len(asked), row_width(spec)), dtype=spec.dtype)
+        rows = np.empty((len(requested), row_width(spec)), dtype=spec.dtype)
         for at, part in zip(places, parts, strict=True):
             rows[at] = part
-        return PulledRows(lineage=lineage, rows=rows.reshape(len(asked), *row_shape(spec)))
+        return PulledRows(lineage=lineage, rows=rows.reshape(len(requested), *row_shape(spec)))
 
     def push(
         self,
@@ -170,13 +170,13 @@ class PserverClient:
         """
         deadline_s = time.monotonic() + self._settings.budget_s
         flat = self._checked(positions, gradients)
-        left = self._all_buckets if buckets is None else buckets
+        unanswered = self._all_buckets if buckets is None else buckets
         rulings: list[Ruling] = []
-        while left:
-            requests = [self._push_request(share, lineage, positions, flat) for share in self._shares_of(left)]
-            said = _rulings(exchange(self._connections, requests, deadline_s))
-            left = _held(said) if time.monotonic() < deadline_s else EMPTY
-            rulings += [ruling for ruling in said if not left or ruling.verdict is not PushVerdict.HELD]
+        while unanswered:
+            requests = [self._push_request(share, lineage, positions, flat) for share in self._shares_of(unanswered)]
+            answered = _rulings(exchange(self._connections, requests, deadline_s))
+            unanswered = _held(answered) if time.monotonic() < deadline_s else EMPTY
+            rulings += [ruling for ruling in answered if not unanswered or ruling.verdict is not PushVerdict.HELD]
         return PushAnswer(lineage=lineage, rulings=_merged(rulings))
 
     def push_and_pull(
@@ -195,16 +195,16 @@ class PserverClient:
         flat = self._checked(positions, gradients)
         question = self._question(names)
         requests = [
-            (*self._push_request(share, lineage, positions, flat), *asked)
-            for share, asked in zip(self._shares, question.requests, strict=True)
+            (*self._push_request(share, lineage, positions, flat), *requested)
+            for share, requested in zip(self._shares, question.requests, strict=True)
         ]
         frames = exchange(self._connections, requests, deadline_s)
-        said = _merged(_rulings(answers[:1] for answers in frames))
+        rulings = _merged(_rulings(answers[:1] for answers in frames))
         answers = {decode_pull_answer(frame.head) for found in frames for frame in found[1:]}
         pulled = None
         if len(answers) == 1 and (only := answers.pop()).status is PullStatus.OK:
             pulled = PulledTables(only.lineage, dict(question.tables))
-        return PushAnswer(lineage=lineage, rulings=said), pulled
+        return PushAnswer(lineage=lineage, rulings=rulings), pulled
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 

@@ -264,8 +264,8 @@ def handle_forget(state: ServerState, event: Forget) -> ServerStep:
 
 
 def _dropped(before: ServerState, after: ServerState) -> tuple[ServerEffect, ...]:
-    gone = before.moves.staged_buckets - after.moves.staged_buckets
-    return (DropStaged(buckets=gone),) if gone else ()
+    dropped = before.moves.staged_buckets - after.moves.staged_buckets
+    return (DropStaged(buckets=dropped),) if dropped else ()
 
 
 # ---- cuts -----------------------------------------------------------------------------------------------------------
@@ -289,8 +289,8 @@ def _without_live(state: ServerState, buckets: PositionSet) -> tuple[ServerState
     inside, outside = split_groups(state.groups, buckets)
     if not inside:
         return state, effects
-    gone = union(group.buckets for group in inside)
-    return replace(state, groups=outside, cut=_with_departed(state, inside)), (*effects, DropLive(buckets=gone))
+    removed = union(group.buckets for group in inside)
+    return replace(state, groups=outside, cut=_with_departed(state, inside)), (*effects, DropLive(buckets=removed))
 
 
 def _with_departed(state: ServerState, groups: Iterable[BucketGroup]) -> CutState | None:

@@ -155,11 +155,11 @@ def end_cut(state: ServerState) -> tuple[ServerState, tuple[ServerEffect, ...]]:
     known = state.cut
     if known is None or known.phase in {CutPhase.GONE, CutPhase.WRITTEN}:
         return state, ()
-    gone = CutState(cut=known.cut, phase=CutPhase.GONE)
+    dropped = CutState(cut=known.cut, phase=CutPhase.GONE)
     if known.phase not in FORKED:
-        return replace(state, cut=gone), ()
+        return replace(state, cut=dropped), ()
     groups = merge_groups(replace(group, fork=None) for group in state.groups)
-    return replace(state, cut=gone, groups=groups), (DropFork(cut=known.cut),)
+    return replace(state, cut=dropped, groups=groups), (DropFork(cut=known.cut),)
 
 
 def _forked(state: ServerState, known: CutState, data: PositionSet, now_s: float) -> ServerStep:

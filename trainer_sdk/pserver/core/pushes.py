@@ -166,8 +166,8 @@ class _PushEvaluation:
 
     def backup_pushes(self) -> tuple[BackupPush, ...]:
         return tuple(
-            BackupPush(to=place, targets=tuple([PushTarget(buckets=b, version=v) for v, b in asked.items()]))
-            for place, asked in self.unasked.values()
+            BackupPush(to=place, targets=tuple([PushTarget(buckets=b, version=v) for v, b in by_version.items()]))
+            for place, by_version in self.unasked.values()
         )
 
     def _mark_confirmed(self, group: BucketGroup, buckets: PositionSet) -> tuple[BucketGroup, ...]:
@@ -186,9 +186,9 @@ class _PushEvaluation:
     def _confirmed(self, group: BucketGroup, backup: ServerPlace, buckets: PositionSet) -> PositionSet:
         """The buckets that their backup has confirmed; the others are ruled on, or sent to the backup first."""
         if self._backup_answers is None:
-            _, asked = self.unasked.setdefault(backup.incarnation, (backup, {}))
-            before = asked.get(group.version)
-            asked[group.version] = buckets if before is None else before | buckets
+            _, by_version = self.unasked.setdefault(backup.incarnation, (backup, {}))
+            before = by_version.get(group.version)
+            by_version[group.version] = buckets if before is None else before | buckets
             return EMPTY
         confirmed, rest = EMPTY, buckets
         for answer in self._backup_answers:
@@ -273,9 +273,9 @@ def _within(ruling: Ruling, buckets: PositionSet) -> Ruling | None:
     return replace(ruling, buckets=common) if common else None
 
 
-def _common(held: PositionSet, asked: PositionSet) -> PositionSet:
+def _common(held: PositionSet, named: PositionSet) -> PositionSet:
     """The intersection; the very object `asked` if the sets are equal, as they nearly always are."""
-    return asked if held == asked else held & asked
+    return named if held == named else held & named
 
 
 def _refused(state: ServerState, event: Push, verdict: PushVerdict) -> PushOutcome:

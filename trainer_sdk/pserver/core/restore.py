@@ -85,8 +85,8 @@ def handle_load_failed(state: ServerState, event: LoadFailed) -> ServerStep:
     if state.restoring is None or state.restoring.lineage != event.lineage:
         return ServerStep(state)
     after = replace(state, restoring=None)
-    told = RestoreFailed(lineage=event.lineage, message=event.message, is_damaged=event.is_damaged)
-    return ServerStep(after, (NotifyMaster(message=told),))
+    failure = RestoreFailed(lineage=event.lineage, message=event.message, is_damaged=event.is_damaged)
+    return ServerStep(after, (NotifyMaster(message=failure),))
 
 
 def _group(order: Restore, buckets: PositionSet, applied: PositionSet, skipped: PositionSet) -> BucketGroup:

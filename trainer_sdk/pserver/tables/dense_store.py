@@ -34,16 +34,16 @@ class DenseArrays:
         self._lazy_arrays = tuple(
             LazyArray(layout.size, dtype) for _ in range(len(UPDATE_RULES[spec.optimiser.kind].arrays))
         )
-        self.arrays = tuple(room.array for room in self._lazy_arrays)  # values, then slots
+        self.arrays = tuple(lazy.array for lazy in self._lazy_arrays)  # values, then slots
         self.counts = np.zeros(layout.block_count, dtype=np.int64)  # stays zero unless the rule is counted
 
     def populate(self, start: int, end: int) -> None:
-        for room in self._lazy_arrays:
-            room.populate(start, end)
+        for lazy in self._lazy_arrays:
+            lazy.populate(start, end)
 
     def release(self, start: int, end: int) -> None:
-        for room in self._lazy_arrays:
-            room.release(start, end)
+        for lazy in self._lazy_arrays:
+            lazy.release(start, end)
 
 
 class _Piece(NamedTuple):

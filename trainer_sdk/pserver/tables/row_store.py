@@ -92,11 +92,11 @@ class RowStore:
         if stop > len(self.ids):
             self._grow(stop)
         self._populated = max(self._populated, stop)
-        rooms, width = tuple(self._lazy_arrays), self._width
+        lazy_arrays, width = tuple(self._lazy_arrays), self._width
 
         def make_ready() -> None:
-            for room in rooms:
-                room.populate(start * width, stop * width)
+            for lazy in lazy_arrays:
+                lazy.populate(start * width, stop * width)
 
         return make_ready
 
@@ -138,11 +138,11 @@ class RowStore:
         """Room for every row of the table, so that none is copied while pushes wait, if the system has it."""
         count = max(capacity, self._spec.shape[0])
         try:
-            room = LazyArray(count * self._width, np.dtype(self._spec.dtype), fills_up=True)
+            lazy = LazyArray(count * self._width, np.dtype(self._spec.dtype), fills_up=True)
         except (OSError, OverflowError):  # a system that promises no more memory than it has
             return self._empty(capacity)
-        self._lazy_arrays.append(room)
-        return room.array.reshape(count, self._width)
+        self._lazy_arrays.append(lazy)
+        return lazy.array.reshape(count, self._width)
 
 
 def _grown(old: Array, count: int, make: Callable[[], Array]) -> Array:

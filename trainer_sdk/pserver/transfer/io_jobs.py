@@ -79,8 +79,8 @@ class IoJobs:
         with self._shell.lock:
             if not self._shell.install_model(order, kept or read):
                 return None
-        told = (order.lineage, time.monotonic() - begun, len(effect.kept), len(missing))
-        log.info("lineage %d: model ready after %.2f s, %d buckets kept, %d read", *told)
+        outcome = (order.lineage, time.monotonic() - begun, len(effect.kept), len(missing))
+        log.info("lineage %d: model ready after %.2f s, %d buckets kept, %d read", *outcome)
         return ModelLoaded(lineage=order.lineage, marks=marks)
 
     def _merge(self, order: Restore, kept: Model, read: Model) -> bool:

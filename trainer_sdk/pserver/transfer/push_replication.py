@@ -71,10 +71,10 @@ class PushReplication:
     def retain(self, backups: Collection[Incarnation]) -> None:
         """Closes connections to servers that back nothing any more, and forgets their silence."""
         with self._lock:
-            gone = [one for backup, idle in self._idle.items() if backup not in backups for one in idle]
+            unused = [one for backup, idle in self._idle.items() if backup not in backups for one in idle]
             self._idle = {backup: idle for backup, idle in self._idle.items() if backup in backups}
             self._silences = {backup: silence for backup, silence in self._silences.items() if backup in backups}
-        for connection in gone:
+        for connection in unused:
             connection.close()
 
     def close(self) -> None:
@@ -174,16 +174,16 @@ class ReplicatedPush:
         """The answers of the backups that took the whole push and answered."""
         begun_s = time.monotonic()
         until_s = begun_s + min(MOST_MORE_S, self._body_bytes / SLOWEST_BYTES_PER_S)
-        said = list[BackupAnswer]()
+        answers = list[BackupAnswer]()
         for one, connection in self._sent:
             log.debug("%s", one)
             try:
-                said += pushes.parse_backup_answer(one, _answer(connection, until_s))
+                answers += pushes.parse_backup_answer(one, _answer(connection, until_s))
             except _FAILURES as error:
                 self._fail(connection, error, begun_s)
             else:
                 self._replication.release(connection)
-        return tuple(said)
+        return tuple(answers)
 
     def abandon(self) -> None:
         """Closes the connections: the backups drop the incomplete push."""

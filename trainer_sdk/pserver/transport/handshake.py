@@ -56,21 +56,21 @@ def greet_server(channel: FrameChannel, security: Security, name: str, role: Pee
     challenge = _decode(channel.receive_hello(), FrameKind.CHALLENGE)
     nonce = secrets.token_bytes(_NONCE_BYTES)
     proof = security.proof(role, _nonce(challenge))
-    said = {"version": DATA_PATH_VERSION, "role": role, "name": name, "nonce": nonce.hex(), "proof": proof}
-    channel.send(FrameKind.HELLO, _encode(said))
+    fields = {"version": DATA_PATH_VERSION, "role": role, "name": name, "nonce": nonce.hex(), "proof": proof}
+    channel.send(FrameKind.HELLO, _encode(fields))
     _check_version(challenge)
     welcome = _decode(channel.receive_hello(), FrameKind.WELCOME)
     _check_proof(security, "server", nonce, welcome)
     return str(challenge.get("incarnation"))
 
 
-def _check_proof(security: Security, role: str, nonce: bytes, said: dict[str, Any]) -> None:
-    if not security.accepts(role, nonce, str(said.get("proof"))):
+def _check_proof(security: Security, role: str, nonce: bytes, fields: dict[str, Any]) -> None:
+    if not security.accepts(role, nonce, str(fields.get("proof"))):
         raise AuthenticationError(f"the {role} does not know this job's secret (EDL_TOKEN_FILE)")
 
 
-def _encode(said: dict[str, Any]) -> bytes:
-    return json.dumps(said).encode()
+def _encode(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields).encode()
 
 
 def _decode(frame: Frame, expected: FrameKind) -> dict[str, Any]:
@@ -79,24 +79,24 @@ def _decode(frame: Frame, expected: FrameKind) -> dict[str, Any]:
     if frame.kind is not expected:
         raise WireError(f"{frame.kind.name} instead of {expected.name}")
     try:
-        said = json.loads(frame.head)
+        fields = json.loads(frame.head)
     except (ValueError, RecursionError) as error:
         raise WireError(f"{expected.name} is not JSON") from error
-    if not isinstance(said, dict):
+    if not isinstance(fields, dict):
         raise WireError(f"{expected.name} is not a JSON object")
-    return said
+    return fields
 
 
-def _nonce(said: dict[str, Any]) -> bytes:
+def _nonce(fields: dict[str, Any]) -> bytes:
     try:
-        return bytes.fromhex(str(said.get("nonce")))
+        return bytes.fromhex(str(fields.get("nonce")))
     except ValueError as error:
         raise WireError("the nonce is not hexadecimal") from error
 
 
-def _check_version(said: dict[str, Any]) -> None:
-    if said.get("version") != DATA_PATH_VERSION:
+def _check_version(fields: dict[str, Any]) -> None:
+    if fields.get("version") != DATA_PATH_VERSION:
         raise VersionSkewError(
-            f"the peer has version {str(said.get('version'))[:20]!r} of the data path, "
+            f"the peer has version {str(fields.get('version'))[:20]!r} of the data path, "
             f"this side {DATA_PATH_VERSION}: run one EDL release in all pods of a job"
         )

@@ -227,11 +227,11 @@ def positions_in(data: bytes) -> PositionSet:
 _Named = Any
 
 
-def _named(words: _Named, number: int) -> _Named:
+def _named(names: _Named, number: int) -> _Named:
     try:
-        return words(number)
+        return names(number)
     except ValueError as error:
-        raise WireError(f"{words.__name__} {number} is unknown: another version of EDL?") from error
+        raise WireError(f"{names.__name__} {number} is unknown: another version of EDL?") from error
 
 
 @lru_cache(maxsize=256)

@@ -71,7 +71,7 @@ def test_manifest_that_disagrees_with_its_files_is_not_loaded(new_job):
     file = job.servers[0].wait_for(Written).file
     other = new_job(1, first=5, lineage=2, files=(file,), data=span(0, 5))
     other.servers[0].service.control(other.orders[0])
-    assert "in its manifest" in other.servers[0].wait_for(RestoreFailed).message
+    assert "manifest says" in other.servers[0].wait_for(RestoreFailed).message
 
 
 def test_full_disk_costs_the_cut_and_nothing_else(new_job, tmp_path):
