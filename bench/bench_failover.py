@@ -37,7 +37,7 @@ from master.api.edl.master.v1 import master_pb2
 from master.api.edl.master.v1.master_pb2_grpc import MasterStub
 from master.api.master_status import JobStatus, decode_status
 from master.api.wire.call_proof import Prover
-from master.api.wire.calls import STATUS, ask_master
+from master.api.wire.calls import STATUS, call_master
 from master.api.wire.grpc_options import CLIENT_OPTIONS
 from master.api.wire.hello import Hello
 from master.api.wire.message_codec import encode_hello
@@ -86,7 +86,7 @@ async def follow(run: LocalRun, watch: Watch) -> None:
             prover = Prover(token=token, job=name)
             try:
                 while True:
-                    reply = await ask_master(prover, stub.Status, STATUS, request, limit_s=1.0)
+                    reply = await call_master(prover, stub.Status, STATUS, request, limit_s=1.0)
                     watch.take(decode_status(reply.job_status_json))
                     await asyncio.sleep(POLL_S)
             except grpc.aio.AioRpcError:

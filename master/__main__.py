@@ -126,7 +126,7 @@ async def _run(settings: Settings) -> None:
         _announce(settings, address)
         terms = LeaderTerms(settings=settings, store=store, folder=folder, server=server, counts=counts)
         serving = asyncio.create_task(terms.run(holder=this_holder(settings.name, address)))
-        stop_signals = asyncio.create_task(_wait_until_asked_to_end(end, settings.parent_pid))
+        stop_signals = asyncio.create_task(_wait_for_end(end, settings.parent_pid))
         try:
             await asyncio.wait({serving, stop_signals}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -152,7 +152,7 @@ def _announce(settings: Settings, address: ListenAddress | SocketAddress) -> Non
         temporary.replace(settings.address_file)
 
 
-async def _wait_until_asked_to_end(end: asyncio.Event, parent_pid: int | None) -> None:
+async def _wait_for_end(end: asyncio.Event, parent_pid: int | None) -> None:
     while not end.is_set():
         if parent_pid is not None and os.getppid() != parent_pid:
             log.info("the parent, process %d, is gone", parent_pid)

@@ -50,7 +50,7 @@ class Supervisor:
             if self._standby is not None and self._standby.poll() is not None:
                 self._standby, self._standby_due_s = None, time.monotonic() + STANDBY_AFTER_S
             code = self._master.poll()
-            if code is not None and not self._follow(code):
+            if code is not None and not self._hand_over(code):
                 return self._end(code)
             if self._standby is None and not self._is_stopping and time.monotonic() >= self._standby_due_s:
                 self._standby = self._start(is_standby=True)
@@ -64,7 +64,7 @@ class Supervisor:
             self._is_stopping = True
             self._master.send_signal(stop.si_signo)
 
-    def _follow(self, code: int) -> bool:
+    def _hand_over(self, code: int) -> bool:
         """True if the standby takes over from the master that has died."""
         now_s = time.monotonic()
         self._deaths_s.append(now_s)

@@ -30,8 +30,8 @@ from master.api.wire.message_codec import decode_hello, decode_master_envelope, 
 MAX_WAITING: Final = 4096  # messages not written yet; acks are collected, so a healthy stream has a handful
 BACKOFF_FIRST_S: Final = 0.05
 BACKOFF_MOST_S: Final = 0.5  # gRPC itself reconnects at most twice a second; a standby is ready by then (ADR 0202)
-FAREWELL_S: Final = 2.0  # for the last messages to be written and the master to close
-_HOPELESS: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
+DRAIN_LIMIT_S: Final = 2.0  # for the last messages to be written and the master to close
+_PERMANENT_CODES: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 _PROOF_S: Final = 10.0  # for the master to prove that it knows the job's secret
 _OPTIONS: Final = (*CLIENT_OPTIONS, ("grpc.enable_http_proxy", 0))
 
@@ -87,7 +87,7 @@ class MasterStream:
         """Sends these in one envelope, after those sent before; dropped without an open stream."""
         self.post(lambda: self._enqueue(messages))
 
-    def close(self, *, farewell_s: float = FAREWELL_S) -> None:
+    def close(self, *, farewell_s: float = DRAIN_LIMIT_S) -> None:
         """Writes what was sent, if the master takes it within this time, and ends the thread."""
         if self._is_closing:
             return
@@ -142,13 +142,13 @@ class MasterStream:
             while True:
                 is_answered = False
                 try:
-                    is_answered = await self._talk(await _connect(stub, prover), address.hello)
+                    is_answered = await self._run_stream(await _connect(stub, prover), address.hello)
                     reason = "the master closed the stream"
                 except (UnprovenMasterError, TimeoutError) as error:  # another listens there, until the master does
                     reason = str(error) or f"no proof of the job's secret within {_PROOF_S:.0f} s"
                 except grpc.aio.AioRpcError as error:
                     reason = f"{error.code().name.lower()}: {error.details()}"
-                    if error.code() in _HOPELESS and not prover.has_met_master:
+                    if error.code() in _PERMANENT_CODES and not prover.has_met_master:
                         self._listener.refused(reason)
                         return
                 except MessageError as error:
@@ -160,7 +160,7 @@ class MasterStream:
                 pause_s = BACKOFF_FIRST_S if is_answered else min(2 * pause_s, BACKOFF_MOST_S)
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311  jitter, not a secret
 
-    async def _talk(self, call: Any, hello: Hello) -> bool:
+    async def _run_stream(self, call: Any, hello: Hello) -> bool:
         """One stream from its first message to its last; True if any came from the master."""
         self._waiting = asyncio.Queue()
         self._call = call
@@ -212,7 +212,7 @@ async def _connect(stub: Any, prover: Prover) -> Any:
         async with asyncio.timeout(_PROOF_S):
             initial = await call.initial_metadata()
             for _ in range(MOST_CHALLENGES):
-                if initial or not prover.learn(await call.trailing_metadata()):
+                if initial or not prover.store_challenge(await call.trailing_metadata()):
                     break
                 proving = prover.begin(CONNECT)
                 call = stub.Connect(metadata=proving.metadata)

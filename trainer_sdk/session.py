@@ -33,7 +33,7 @@ from master.api.wire.hello import Hello
 from trainer_sdk.dataset import Data
 from trainer_sdk.environment import Environment, parse_environment
 from trainer_sdk.errors import CheckpointError, GracePeriodExpired, UsageError
-from trainer_sdk.master_stream import FAREWELL_S, MasterAddress
+from trainer_sdk.master_stream import DRAIN_LIMIT_S, MasterAddress
 from trainer_sdk.own_model import Arrays, OwnModel, RestoreHook, SaveHook
 from trainer_sdk.protocol.trainer_events import (
     FinalHookRun,
@@ -70,7 +70,7 @@ class Session:
         self._budget_s = master_budget_s
         self._server_budget_s = server_budget_s
         self._owner = SessionOwner(environment.name)
-        self._leave_by_s = math.inf  # drain deadline (monotonic), once this trainer has to leave
+        self._drain_deadline_s = math.inf  # drain deadline (monotonic), once this trainer has to leave
         self._data: Data | None = None
         self._tables: Tables | None = None
         self._save: tuple[SaveHook, RestoreHook] | None = None
@@ -170,7 +170,7 @@ class Session:
     @property
     def is_draining(self) -> bool:
         """True once this trainer has to leave; its loop then ends after the batch in hand."""
-        is_told = self._leave_by_s < math.inf
+        is_told = self._drain_deadline_s < math.inf
         return is_told or (self._driver is not None and self._driver.state.is_draining)
 
     @property
@@ -227,7 +227,7 @@ class Session:
     def _farewell_s(self) -> float:
         """Time for the last messages: when leaving, half of the grace period after the drain deadline."""
         reserve_s = self.environment.grace_s - self.environment.drain_s
-        return reserve_s / 2 if self.is_draining else FAREWELL_S
+        return reserve_s / 2 if self.is_draining else DRAIN_LIMIT_S
 
     def __enter__(self) -> Self:
         self._owner.check()
@@ -359,9 +359,9 @@ class Session:
 
     def _drain(self) -> None:
         """Called at SIGTERM in the script's thread, between two byte codes, so it takes no lock."""
-        self._leave_by_s = min(self._leave_by_s, monotonic() + self.environment.drain_s)
+        self._drain_deadline_s = min(self._drain_deadline_s, monotonic() + self.environment.drain_s)
         if self._driver is not None:
-            self._driver.drain(deadline_s=self._leave_by_s - monotonic(), reason="SIGTERM")
+            self._driver.drain(deadline_s=self._drain_deadline_s - monotonic(), reason="SIGTERM")
 
     def _declared(self) -> Data:
         if self._data is None:

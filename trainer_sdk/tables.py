@@ -100,12 +100,12 @@ class Tables:
         if not self._lineages:
             raise UsageError("push() before pull(): gradients are computed on what was pulled")
         driver = self._start()
-        self._check_fresh(driver)
+        self._check_pulled_since_rollback(driver)
         with _waiting(driver):
             self._push(driver, batch.flight, gradients)
         batch.is_pushed = True
 
-    def _check_fresh(self, driver: TrainerDriver) -> None:
+    def _check_pulled_since_rollback(self, driver: TrainerDriver) -> None:
         """Raises UsageError if the script never pulls again after a roll-back: it would get the same batch for ever."""
         stale = [name for name, lineage in self._lineages.items() if lineage < driver.lineage]
         self._stale_pushes = self._stale_pushes + 1 if stale else 0

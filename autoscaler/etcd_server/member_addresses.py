@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.etcd_server.errors import EtcdPortInUseError
-from master.api.host.unix_sockets import SCHEME, is_listened_at, is_socket_address
+from master.api.host.unix_sockets import SCHEME, has_listener, is_socket_address
 
 HOST: Final = "127.0.0.1"
 PORT_RANGE: Final = range(20_000, 32_000)
@@ -90,7 +90,7 @@ async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWri
 def check_free(address: str) -> None:
     """Check that nobody listens at the address.  Raises EtcdPortInUseError."""
     if is_socket_address(address):
-        if is_listened_at(Path(address.removeprefix(SCHEME))):  # else etcd removes what is left of it
+        if has_listener(Path(address.removeprefix(SCHEME))):  # else etcd removes what is left of it
             raise EtcdPortInUseError(address)
         return
     host, _, port = address.rpartition(":")

@@ -20,7 +20,7 @@ from master.api.errors import ContractError
 from master.api.master_status import decode_status
 from master.api.servers_answer import ServersAnswer, decode_answer
 from master.api.wire.call_proof import Prover
-from master.api.wire.calls import SET_SERVERS, STATUS, ask_master
+from master.api.wire.calls import SET_SERVERS, STATUS, call_master
 from master.api.wire.grpc_options import CLIENT_OPTIONS
 from master.api.wire.hello import ANSWERED_METADATA_KEY, Hello
 from master.api.wire.message_codec import encode_hello
@@ -110,7 +110,7 @@ class MasterConnections:
         stub: MasterAsyncStub = MasterStub(line.channel)
         request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=endpoint.job, software="edl")))
         try:
-            reply = await ask_master(line.prover, stub.Status, STATUS, request, limit_s=_DEADLINE_S)
+            reply = await call_master(line.prover, stub.Status, STATUS, request, limit_s=_DEADLINE_S)
             return await self._decode(endpoint.job, reply.job_status_json)
         except grpc.aio.AioRpcError as error:
             if _has_answered(error):
@@ -131,7 +131,7 @@ class MasterConnections:
         hello = encode_hello(Hello(job=endpoint.job, software="edl"))
         request = master_pb2.SetServersRequest(hello=hello, count=count)
         try:
-            reply = await ask_master(line.prover, stub.SetServers, SET_SERVERS, request, limit_s=_DEADLINE_S)
+            reply = await call_master(line.prover, stub.SetServers, SET_SERVERS, request, limit_s=_DEADLINE_S)
             return decode_answer(reply.answer_json)
         except grpc.aio.AioRpcError as error:
             return WhyNoAnswer.NOT_LEADING if _has_answered(error) else WhyNoAnswer.SILENT

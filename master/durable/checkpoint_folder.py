@@ -1,7 +1,7 @@
 """The checkpoint folder of a running job: write manifests, choose a start, adopt, write HEAD.
 
-Calls block; an event loop makes them with `in_time`.  What a manifest means is decided elsewhere (`job`); what is
-deleted is decided in `retention`.
+Calls block; an event loop makes them with `call_with_timeout`.  What a manifest means is decided elsewhere (`job`);
+what is deleted is decided in `retention`.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ ADOPTION_BUDGET_S: Final = 1.0
 """Time limit for verifying an adoptable manifest; skipping adoption is always safe, waiting is not (rule 24)."""
 
 
-NOTING_TURN_S: Final = 1.0  # for the HEAD before to be written: another call would only wait beside it
+HEAD_LOCK_TIMEOUT_S: Final = 1.0  # for the HEAD before to be written: another call would only wait beside it
 ANSWER_BUDGET_S: Final = 60.0  # one manifest, over a slow network; a hanging mount would block for ever
 
 _T = TypeVar("_T")
 
 
-async def in_time(call: Callable[..., _T], *arguments: Any, budget_s: float = ANSWER_BUDGET_S) -> _T:
+async def call_with_timeout(call: Callable[..., _T], *arguments: Any, budget_s: float = ANSWER_BUDGET_S) -> _T:
     """Result of a blocking call, run in a thread.  Raises StorageError after `budget_s`.
 
     The call may still have its effect: a late manifest is an orphan, or adopted (rules 23, 24).
@@ -85,8 +85,8 @@ class StartingPoint:
 
     head: Manifest | None
     above: Lineage
-    answer: RequestedStart | None = None  # the request being carried out; all else is set aside
-    told: str = ""  # of a fallback, for people
+    request: RequestedStart | None = None  # the request being carried out; all else is set aside
+    fallback_note: str = ""  # of a fallback, for people
 
 
 class CheckpointFolder:
@@ -95,7 +95,7 @@ class CheckpointFolder:
     def __init__(self, storage: Storage, lock: FolderLock | None = None) -> None:
         self._storage = storage
         self._lock = lock  # a writer's; None: the folder is unclaimed
-        self._noting = threading.Lock()
+        self._head_lock = threading.Lock()
 
     @property
     def uri(self) -> str:
@@ -170,7 +170,7 @@ class CheckpointFolder:
         head, follows = choose_start(contents, answer, now_s=now_s), is_request_open(contents, answer)
         if head is not None:
             check_files_are_there(self._storage, head, contents, is_answer=follows, now_s=now_s)
-        return StartingPoint(head=head, above=self.highest_lineage(), answer=answer if follows else None)
+        return StartingPoint(head=head, above=self.highest_lineage(), request=answer if follows else None)
 
     def follow(self, answer: RequestedStart) -> StartingPoint:
         """The starting point of a job for which a start is requested anew, whatever its store says.  Nothing is
@@ -183,7 +183,7 @@ class CheckpointFolder:
         head = choose_requested(contents, answer, now_s=now_s)
         if head is not None:
             check_files_are_there(self._storage, head, contents, is_answer=True, now_s=now_s)
-        return StartingPoint(head=head, above=self.highest_lineage(), answer=answer)
+        return StartingPoint(head=head, above=self.highest_lineage(), request=answer)
 
     def fall_back(
         self, head: ManifestId | None, problem: str, history: HistoryId | None, has_failed_to_load: bool
@@ -194,7 +194,9 @@ class CheckpointFolder:
         """
         found = find_fallback(self._storage, head, problem, has_failed_to_load=has_failed_to_load, now_s=time.time())
         answer = RequestedStart(manifest=found.chosen.id, history=history or found.chosen.history)
-        return StartingPoint(head=found.chosen, above=self.highest_lineage(), answer=answer, told=found.description)
+        return StartingPoint(
+            head=found.chosen, above=self.highest_lineage(), request=answer, fallback_note=found.description
+        )
 
     def set_aside(self, record: RefoundingRecord, may_act: Callable[[], bool]) -> None:
         """Set aside everything except the refounded checkpoint and newer files.  May be repeated.
@@ -239,30 +241,30 @@ class CheckpointFolder:
         for manifest in sorted(candidates, key=write_order, reverse=True):
             try:
                 for file in manifest.files:
-                    check_file(self._storage, file, give_up_s=give_up_s)
+                    check_file(self._storage, file, deadline_s=give_up_s)
             except StorageError as error:
                 log.warning("manifest %s is not adopted: %s", manifest.id, error)
             else:
                 return manifest
         return None
 
-    def note_head(self, manifest_id: ManifestId) -> None:
+    def write_head(self, manifest_id: ManifestId) -> None:
         """Write HEAD, from which a job without a store resumes.  Raises StorageError.
 
         HEAD is not written where another job has written its own: each would delete the other's files.  Calls are
         serialised, so that an older commit is never written last; while one call hangs, others raise.
         """
-        if not self._noting.acquire(timeout=NOTING_TURN_S):
+        if not self._head_lock.acquire(timeout=HEAD_LOCK_TIMEOUT_S):
             raise StorageError("HEAD", f"is still being written in {self.uri}: the folder does not answer")
         try:
             if self._lock is not None:
                 self._lock.keep_as_writer()
-            if self._may_be_noted(manifest_id):
+            if self._may_write_head(manifest_id):
                 write_head_hint(self._storage, manifest_id)
         finally:
-            self._noting.release()
+            self._head_lock.release()
 
-    def _may_be_noted(self, manifest_id: ManifestId) -> bool:
+    def _may_write_head(self, manifest_id: ManifestId) -> bool:
         """True if HEAD names what this job began from or committed before, or what cannot be read.
 
         False: it names a newer checkpoint of this job, whose new master took over from a stalled one.  Raises

@@ -13,7 +13,7 @@ from typing import Final
 from master.api.errors import StorageError
 from master.api.host.log_lines import HEAD_WAITS
 from master.api.identities import ManifestId
-from master.durable.checkpoint_folder import CheckpointFolder, in_time
+from master.durable.checkpoint_folder import CheckpointFolder, call_with_timeout
 
 log: Final = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class HeadFile:
         self._is_written.clear()
         while self._newest == manifest:  # a later commit has its own call
             try:
-                await in_time(self._folder.note_head, manifest)
+                await call_with_timeout(self._folder.write_head, manifest)
             except StorageError as error:
                 log.warning(HEAD_WAITS, manifest, error)
                 self.problem = str(error)

@@ -23,7 +23,7 @@ def is_empty(snapshot: StoreSnapshot, keys: JobKeys) -> bool:
     return not any(key in snapshot.entries for key in durable_keys(keys))
 
 
-def refounding(
+def refounding_transaction(
     head: Manifest,
     above: Lineage,
     keys: JobKeys,
@@ -51,16 +51,16 @@ def refounding(
             *(Delete(key) for key in _known(keys, before) if key not in (keys.head, keys.lineage, keys.dataset)),
             *((Put(keys.refounding, encode_document(record)),) if record else ()),
         ),
-        require=_as_read((*durable_keys(keys), keys.refounding), before),
+        require=_require_unchanged((*durable_keys(keys), keys.refounding), before),
     )
 
 
-def emptying(record: RefoundingRecord, keys: JobKeys, before: StoreSnapshot, term: Term) -> Transaction:
+def clear_transaction(record: RefoundingRecord, keys: JobKeys, before: StoreSnapshot, term: Term) -> Transaction:
     """The transaction after which the job begins anew: only the number of servers and the used lineages stay."""
     return Transaction(
         term=term,
         writes=(Put(keys.refounding, encode_document(record)), *map(Delete, _known(keys, before))),
-        require=_as_read((*durable_keys(keys), keys.refounding), before),
+        require=_require_unchanged((*durable_keys(keys), keys.refounding), before),
     )
 
 
@@ -71,17 +71,19 @@ def open_refounding(snapshot: StoreSnapshot, keys: JobKeys) -> RefoundingRecord 
     return record if is_open else None
 
 
-def noting_aside(record: RefoundingRecord, keys: JobKeys, before: StoreSnapshot, term: Term) -> Transaction:
+def set_aside_done_transaction(
+    record: RefoundingRecord, keys: JobKeys, before: StoreSnapshot, term: Term
+) -> Transaction:
     """The transaction after the folder's files were set aside."""
     done = Put(keys.refounding, encode_document(replace(record, is_set_aside=True)))
-    return Transaction(term=term, writes=(done,), require=_as_read((keys.refounding,), before))
+    return Transaction(term=term, writes=(done,), require=_require_unchanged((keys.refounding,), before))
 
 
-def told_fallback(snapshot: StoreSnapshot, keys: JobKeys) -> str:
+def fallback_note(snapshot: StoreSnapshot, keys: JobKeys) -> str:
     """The note on a fallback while the lineage continues from its checkpoint; empty: there is none."""
     record = read_record(RefoundingRecord, snapshot, keys.refounding)
     lineage = read_record(LineageRecord, snapshot, keys.lineage)
-    return record.told if record and lineage and lineage.base == record.base else ""
+    return record.fallback_note if record and lineage and lineage.base == record.base else ""
 
 
 def last_change(snapshot: StoreSnapshot, keys: JobKeys) -> Revision:
@@ -95,11 +97,13 @@ def _known(keys: JobKeys, before: StoreSnapshot) -> tuple[Key, ...]:
     return tuple(key for key in durable_keys(keys) if key in before.entries and key != keys.servers)
 
 
-def noting_start(text: str, keys: JobKeys, before: StoreSnapshot, term: Term) -> Transaction:
+def requested_start_transaction(text: str, keys: JobKeys, before: StoreSnapshot, term: Term) -> Transaction:
     """The transaction that records which requested start was carried out."""
-    return Transaction(term=term, writes=(Put(keys.start, text.encode()),), require=_as_read((keys.start,), before))
+    return Transaction(
+        term=term, writes=(Put(keys.start, text.encode()),), require=_require_unchanged((keys.start,), before)
+    )
 
 
-def _as_read(keys: Iterable[Key], before: StoreSnapshot) -> tuple[Comparison, ...]:
+def _require_unchanged(keys: Iterable[Key], before: StoreSnapshot) -> tuple[Comparison, ...]:
     found = ((key, before.try_value(key)) for key in keys)
     return tuple(Absent(key) if value is None else ValueIs(key, value) for key, value in found)

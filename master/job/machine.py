@@ -86,7 +86,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Jo
         route=durable.route,
         backups=durable.backups,
         moves=BucketMoves(intents=durable.intents),
-        scale=ServerScale(wanted=min(durable.servers or config.servers, config.most_servers)),
+        scale=ServerScale(target=min(durable.servers or config.servers, config.most_servers)),
         reserved=reserved,
         holding=holding,
         origin=durable.origin,
@@ -137,7 +137,7 @@ def _handle_refused(turn: Turn, event: PersistRefused) -> None:
 def _handle_reclaim_ended(turn: Turn, event: ReclaimWindowEnded) -> None:
     if turn.state.reclaim_ends == event.deadline:
         turn.change(reclaim_ends=None)
-        high_water.await_nobody(turn)
+        high_water.stop_waiting_for_trainers(turn)
 
 
 # ---- members --------------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ HANDLERS: Final[Mapping[type[CoreEvent], Callable[[Turn, Any], None]]] = {
     CutExpired: commit_protocol.handle_cut_expired,
     AnswersOverdue: server_handlers.handle_overdue,
     MovesRequested: rebalancing.handle_moves_requested,
-    OwnersWaitEnded: server_quorum.handle_owners_awaited,
+    OwnersWaitEnded: server_quorum.handle_owners_wait_ended,
     MovesExpired: move_timeouts.handle_expired,
     MovesRetryDue: move_timeouts.handle_retry_due,
     ServersRequested: server_scaling.handle_servers_requested,

@@ -57,7 +57,9 @@ def _check_model(state: MasterState) -> None:
             state.commit.phase in (CommitPhase.IDLE, CommitPhase.SWAPPING),
             f"rule 26: {state.commit.phase} while {state.stage}",
         )
-    _expect(state.commit.phase is CommitPhase.WRITING or not state.dispatch.wanted, "rule 20: wanted without a cut")
+    _expect(
+        state.commit.phase is CommitPhase.WRITING or not state.dispatch.wanted_by_cut, "rule 20: wanted without a cut"
+    )
     _expect(
         bool(state.skip) == bool(state.dispatch.skipping), "rule 31: SKIPPING without a skip, or the other way round"
     )

@@ -58,7 +58,7 @@ def status(state: MasterState, now: Instant) -> JobStatus:
         reworked=dispatch.reworked,
         members=tuple(_members(state)),
         servers=sum(1 for one in state.members.servers.values() if _is_ready(state, one)),
-        servers_wanted=state.scale.wanted,
+        servers_wanted=state.scale.target,
         servers_max=state.config.most_servers,
         moving=len(state.moves.intents),
         waiting_to_move=len(state.moves.waiting),

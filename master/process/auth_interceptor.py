@@ -55,9 +55,9 @@ class Challenges:
     def issue(self) -> str:
         """A new challenge."""
         content = self._now_ns().to_bytes(_TIME_BYTES, "big") + secrets.token_bytes(NONCE_BYTES)
-        return (content + self._seal(content)).hex()
+        return (content + self._mac(content)).hex()
 
-    def is_good(self, challenge: str) -> bool:
+    def is_valid(self, challenge: str) -> bool:
         """True if the challenge is this process's own, recent, and not spent."""
         try:
             content = bytes.fromhex(challenge)
@@ -65,7 +65,7 @@ class Challenges:
             return False
         if len(content) != _TIME_BYTES + NONCE_BYTES + _SEAL_BYTES or content.hex() != challenge:
             return False
-        if not hmac.compare_digest(self._seal(content[:-_SEAL_BYTES]), content[-_SEAL_BYTES:]):
+        if not hmac.compare_digest(self._mac(content[:-_SEAL_BYTES]), content[-_SEAL_BYTES:]):
             return False
         issued_ns = int.from_bytes(content[:_TIME_BYTES], "big")
         return issued_ns > max(self._oldest_ns, self._expired_ns()) and challenge not in self._spent
@@ -82,7 +82,7 @@ class Challenges:
                 return
             self._oldest_ns = max(self._oldest_ns, self._spent.pop(first))
 
-    def _seal(self, content: bytes) -> bytes:
+    def _mac(self, content: bytes) -> bytes:
         return hmac.digest(self._key, content, "sha256")[:_SEAL_BYTES]
 
     def _now_ns(self) -> int:
@@ -114,7 +114,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         challenge, nonce = text_of(sent, CHALLENGE_KEY), text_of(sent, NONCE_KEY)
         proof = member_proof(self._token, job=self._job, method=method, challenge=challenge, nonce=nonce)
         is_proved = hmac.compare_digest(proof.encode(), text_of(sent, PROOF_KEY).encode())
-        if not (is_proved and self._challenges.is_good(challenge)):
+        if not (is_proved and self._challenges.is_valid(challenge)):
             return False
         self._challenges.spend(challenge)
         return True

@@ -24,7 +24,7 @@ from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
 from master.api.errors import MessageError
 from master.api.host.fd_limits import most_connections
 from master.api.host.file_ownership import ForeignUserError, check_private
-from master.api.host.unix_sockets import is_listened_at
+from master.api.host.unix_sockets import has_listener
 from master.api.master_status import JobStatus
 from master.api.wire.calls import CONNECT, SET_SERVERS, STATUS
 from master.api.wire.grpc_options import MOST_CONNECTIONS, SERVER_OPTIONS
@@ -97,7 +97,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
     ) -> AsyncIterator[master_pb2.MasterEnvelope]:
         """A member's stream, until either side ends it."""
         term = await self._admit(context, CONNECT)
-        first = await self._greet(request_iterator, context)
+        first = await self._receive_hello(request_iterator, context)
         if first is None:
             return
         if term.is_over:  # it ended while the hello was awaited; a member without a stream asks again
@@ -115,11 +115,11 @@ class MasterServer(master_pb2_grpc.MasterServicer):
             with suppress(asyncio.CancelledError):
                 await reader
         who = stream.member.name if stream.member else stream.peer
-        log.info("stream of %s ended: %s", who, stream.ending)
+        log.info("stream of %s ended: %s", who, stream.end_reason)
         if stream.wrong:
             await _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, stream.wrong)
 
-    async def _greet(self, requests: _Requests, context: _Context) -> master_pb2.MemberEnvelope | None:
+    async def _receive_hello(self, requests: _Requests, context: _Context) -> master_pb2.MemberEnvelope | None:
         """The first envelope, whose hello fits; None: the member left without one."""
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
@@ -220,7 +220,7 @@ def _check_socket(listen: SocketAddress) -> None:
         check_private(listen.path.parent)
     except (ForeignUserError, OSError) as error:
         raise InvalidSettingError("EDL_LISTEN", str(error), hint="Name a socket in a folder of mode 0700") from error
-    if is_listened_at(listen.path):
+    if has_listener(listen.path):
         raise PortInUseError(str(listen))
 
 

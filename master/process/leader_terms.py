@@ -54,7 +54,7 @@ class LeaderTerms:
                     try:
                         await self._serve(held_term)
                     except FencedError as error:
-                        await self._start.note_end(error)
+                        await self._start.handle_term_end(error)
                         log.warning("term %d is over: %s", held_term.leadership.term, error)
                     election.step_down(held_term, LossReason.GIVEN_UP)
                     await self._check_leader(holder)

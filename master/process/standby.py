@@ -17,7 +17,7 @@ from master.api.host.signals import TAKE_OVER
 from master.errors import StoreUnavailableError
 from master.store.store_port import StateStore
 
-LOOK_EVERY_S: Final = 5.0  # at the store: the connection stays warm
+STORE_CHECK_EVERY_S: Final = 5.0  # at the store: the connection stays warm
 
 log: Final = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ async def stand_by(store: StateStore, end: asyncio.Event) -> bool:
     loop.add_signal_handler(TAKE_OVER, take_over.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {TAKE_OVER})
     log.info("stands by")
-    checks = asyncio.create_task(_keep_warm(store))
+    checks = asyncio.create_task(_keep_connected(store))
     signals = [asyncio.create_task(event.wait()) for event in (take_over, end)]
     try:
         await asyncio.wait([*signals, checks], return_when=asyncio.FIRST_COMPLETED)
@@ -51,10 +51,10 @@ async def stand_by(store: StateStore, end: asyncio.Event) -> bool:
     return True
 
 
-async def _keep_warm(store: StateStore) -> None:
+async def _keep_connected(store: StateStore) -> None:
     while True:
         try:
             await store.read_leader()
         except StoreUnavailableError as error:
             log.debug("standing by: %s", error)
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(STORE_CHECK_EVERY_S)

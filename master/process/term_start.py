@@ -28,16 +28,16 @@ from master.api.errors import (
 )
 from master.api.identities import Lineage, ManifestId, Term
 from master.api.master_status import JobPhase, JobStatus
-from master.durable.checkpoint_folder import CheckpointFolder, StartingPoint, in_time
+from master.durable.checkpoint_folder import CheckpointFolder, StartingPoint, call_with_timeout
 from master.durable.refounding import (
-    emptying,
+    clear_transaction,
+    fallback_note,
     is_empty,
     last_change,
-    noting_aside,
-    noting_start,
     open_refounding,
-    refounding,
-    told_fallback,
+    refounding_transaction,
+    requested_start_transaction,
+    set_aside_done_transaction,
 )
 from master.durable.transactions import durable_keys, head_id, parse_durable, read_record
 from master.errors import FencedError, HeadDamagedError, PermanentError, StoreUnavailableError
@@ -53,8 +53,8 @@ log: Final = logging.getLogger(__name__)
 REFOUND_BUDGET_S: Final = 10.0
 FOLDER_BUDGET_S: Final = 600.0  # to look into it, and to set aside what stands there: in object stores, copies
 VERIFY_BUDGET_S: Final = 3600.0  # to read every byte of a checkpoint or two as well
-TELL_FAILURE_S: Final = 6.0  # the operator asks every few seconds, then ends the job
-MOST_TOLD: Final = 4000  # characters about a fallback that the store keeps
+FAILURE_SHOWN_S: Final = 6.0  # the operator asks every few seconds, then ends the job
+LONGEST_FALLBACK_NOTE: Final = 4000  # characters about a fallback that the store keeps
 _PAUSES_S: Final = (0.5, 1.0, 2.0, 5.0)  # the last one again and again
 _WAYS_ON: Final = (
     "or choose a start: spec.checkpoint.start while the job is suspended, edl run --from; `edl data verify "
@@ -90,7 +90,7 @@ class TermStart:
         if self._search is not None:
             self._search[1].cancel()
 
-    async def note_end(self, error: FencedError) -> None:
+    async def handle_term_end(self, error: FencedError) -> None:
         """Notes why a term ended: the next one falls back if servers could not load head."""
         self._unusable_head = await self._unusable_head_after(error)
 
@@ -142,7 +142,7 @@ class TermStart:
     async def _fail(self, problem: str) -> NoReturn:
         """Publishes that the job has failed for as long as it takes to be read.  Raises PermanentError."""
         self._server.publish_status(self._status(JobPhase.FAILED, problem))
-        await asyncio.sleep(TELL_FAILURE_S)
+        await asyncio.sleep(FAILURE_SHOWN_S)
         raise PermanentError(problem)
 
     def _status(self, phase: JobPhase, problem: str) -> JobStatus:
@@ -160,14 +160,16 @@ class TermStart:
         snapshot = await self._set_aside(held_term, snapshot)
         if (head := head_id(snapshot, keys)) is None:
             if not is_empty(snapshot, keys):  # else the folder was read already
-                await in_time(self._folder.check_nothing_committed, self._settings.history)
+                await call_with_timeout(self._folder.check_nothing_committed, self._settings.history)
             founded = read_record(RefoundingRecord, snapshot, keys.refounding)
-            above = max(start.above, founded.above if founded else 0, await in_time(self._folder.highest_lineage))
+            above = max(
+                start.above, founded.above if founded else 0, await call_with_timeout(self._folder.highest_lineage)
+            )
             start = replace(start, above=Lineage(above))
         manifest = await self._read_head(head) if head else None
         lineage = read_record(LineageRecord, snapshot, keys.lineage)
         durable = parse_durable(snapshot, keys, manifest, self._origin(manifest, start, lineage))
-        return durable, told_fallback(snapshot, keys)
+        return durable, fallback_note(snapshot, keys)
 
     async def _read_store(self) -> StoreSnapshot:
         keys = self._store.keys
@@ -182,8 +184,10 @@ class TermStart:
         """
         if (record := open_refounding(snapshot, self._store.keys)) is None:
             return snapshot
-        await in_time(self._folder.set_aside, record, held_term.may_act, budget_s=FOLDER_BUDGET_S)
-        return await self._write(noting_aside(record, self._store.keys, snapshot, held_term.leadership.term))
+        await call_with_timeout(self._folder.set_aside, record, held_term.may_act, budget_s=FOLDER_BUDGET_S)
+        return await self._write(
+            set_aside_done_transaction(record, self._store.keys, snapshot, held_term.leadership.term)
+        )
 
     async def _start(self, held_term: HeldTerm, snapshot: StoreSnapshot) -> tuple[StartingPoint, StoreSnapshot]:
         """The checkpoint that this term starts from where the store does not say it, and the store as it is then.
@@ -200,13 +204,15 @@ class TermStart:
             snapshot = await self._refound(held_term, start, snapshot)
             self._unusable_head = None
         elif is_empty(snapshot, keys):
-            start = await in_time(self._folder.begin, answer, budget_s=FOLDER_BUDGET_S)
+            start = await call_with_timeout(self._folder.begin, answer, budget_s=FOLDER_BUDGET_S)
             snapshot = await self._refound(held_term, start, snapshot)
         elif answer is not None and seen not in (None, requested.encode()):
-            start = await in_time(self._folder.follow, answer, budget_s=FOLDER_BUDGET_S)
+            start = await call_with_timeout(self._folder.follow, answer, budget_s=FOLDER_BUDGET_S)
             snapshot = await self._refound(held_term, start, snapshot)
         if seen != requested.encode():
-            snapshot = await self._write(noting_start(requested, keys, snapshot, held_term.leadership.term))
+            snapshot = await self._write(
+                requested_start_transaction(requested, keys, snapshot, held_term.leadership.term)
+            )
         return start, snapshot
 
     async def _find_fallback(self, head: ManifestId | None, damage: UnusableHead) -> StartingPoint:
@@ -237,7 +243,7 @@ class TermStart:
 
     async def _read_head(self, head: ManifestId) -> Manifest:
         try:
-            return await in_time(self._folder.read_committed, head, self._settings.history)
+            return await call_with_timeout(self._folder.read_committed, head, self._settings.history)
         except (ManifestError, StorageAlteredError, StorageMissingError) as error:
             problem = error.problem if isinstance(error, StorageError) else str(error)
             advice = f"{problem}. It is the last checkpoint (head). Restore the folder {self._folder.uri}"
@@ -262,18 +268,20 @@ class TermStart:
         keys, term, record = self._store.keys, held_term.leadership.term, self._record(start, before)
         if start.head is not None:
             log.warning("resuming from manifest %s in %s", start.head.id, self._folder.uri)
-            return await self._write(refounding(start.head, start.above, keys, before, term, record=record))
-        return before if record is None else await self._write(emptying(record, keys, before, term))
+            return await self._write(refounding_transaction(start.head, start.above, keys, before, term, record=record))
+        return before if record is None else await self._write(clear_transaction(record, keys, before, term))
 
     def _record(self, start: StartingPoint, before: StoreSnapshot) -> RefoundingRecord | None:
         """What is to be set aside, all of it below the lineage that comes next; None: nothing."""
-        if start.answer is None:
+        if start.request is None:
             return None
         lineage = read_record(LineageRecord, before, self._store.keys.lineage)
         founded = read_record(RefoundingRecord, before, self._store.keys.refounding)
         above = max(start.above, lineage.number if lineage else 0, founded.above if founded else 0)
-        base, history = start.head.id if start.head else None, start.answer.history
-        return RefoundingRecord(base=base, history=history, above=Lineage(above), told=start.told[:MOST_TOLD])
+        base, history = start.head.id if start.head else None, start.request.history
+        return RefoundingRecord(
+            base=base, history=history, above=Lineage(above), fallback_note=start.fallback_note[:LONGEST_FALLBACK_NOTE]
+        )
 
     async def _write(self, transaction: Transaction) -> StoreSnapshot:
         """The store as it stands afterwards."""

@@ -44,7 +44,7 @@ async def settle(store: StateStore, transaction: Transaction, *, budget_s: float
     while True:
         outcome = await store.commit(transaction)
         if isinstance(outcome, Conflict):  # perhaps with our own earlier attempt
-            return judge(transaction, outcome.current) or outcome
+            return outcome_of(transaction, outcome.current) or outcome
         if isinstance(outcome, Committed):
             return outcome
         settled = await _read_outcome(store, transaction)
@@ -64,10 +64,10 @@ async def _read_outcome(store: StateStore, transaction: Transaction) -> CommitOu
         current = await store.read(transaction.keys)
     except StoreUnavailableError as error:
         return Unknown(reason=str(error))
-    return judge(transaction, current)
+    return outcome_of(transaction, current)
 
 
-def judge(transaction: Transaction, current: StoreSnapshot) -> Committed | Conflict | None:
+def outcome_of(transaction: Transaction, current: StoreSnapshot) -> Committed | Conflict | None:
     """The outcome that the keys show for a transaction that may have happened; None: it has not."""
     if _is_written(transaction, current):
         written = (current.entries[write.key].mod_revision for write in transaction.writes if isinstance(write, Put))

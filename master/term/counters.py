@@ -55,7 +55,7 @@ class PromotionLog:
                         "%s is lost: %d buckets are promoted at %s%s",
                         one.lost.name,
                         one.buckets,
-                        one.heir.name,
+                        one.new_owner.name,
                         self._delay_text(one.lost, now),
                     )
             case _:

@@ -25,7 +25,7 @@ class MemberStream:
     def __init__(self, peer: str, *, limit: int = MAX_WAITING_MESSAGES) -> None:
         self.peer = peer
         self.member: MemberKey | None = None
-        self.ending = ""  # why it ends, once it does
+        self.end_reason = ""  # why it ends, once it does
         self.wrong = ""  # why a message of the member was refused
         self._limit = limit
         self._waiting: list[MasterMessage] = []
@@ -33,7 +33,7 @@ class MemberStream:
 
     def send(self, message: MasterMessage) -> None:
         """The message leaves with the next envelope, unless the stream is ending."""
-        if self.ending:
+        if self.end_reason:
             return
         if len(self._waiting) >= self._limit:
             self._waiting.clear()
@@ -44,8 +44,8 @@ class MemberStream:
 
     def finish(self, reason: str) -> None:
         """The stream ends after what was sent before."""
-        if not self.ending:
-            self.ending = reason or "closed"
+        if not self.end_reason:
+            self.end_reason = reason or "closed"
             self._wake.set()
 
     def abandon(self, reason: str) -> None:
@@ -55,7 +55,7 @@ class MemberStream:
 
     async def take(self) -> list[MasterMessage]:
         """The messages that have gathered, at least one; empty: the stream has ended."""
-        while not self._waiting and not self.ending:
+        while not self._waiting and not self.end_reason:
             self._wake.clear()
             await self._wake.wait()
         taken, self._waiting = self._waiting, []

@@ -28,7 +28,7 @@ from master.api.identities import HistoryId, ManifestId, Term
 from master.api.master_status import LONGEST_AGE_S, JobStatus
 from master.api.messages.from_members import MemberMessage, RegisterServer, RegisterTrainer
 from master.api.servers_answer import ServersAnswer
-from master.durable.checkpoint_folder import ADOPTION_BUDGET_S, CheckpointFolder, in_time
+from master.durable.checkpoint_folder import ADOPTION_BUDGET_S, CheckpointFolder, call_with_timeout
 from master.durable.head_file import HeadFile
 from master.errors import HeadDamagedError, TermEndedError
 from master.job.domain.durable_records import SECOND, Durable, Instant, MemberKey, SwapHead
@@ -112,7 +112,7 @@ class TermRuntime:
         ] = {}  # pending SetServers calls, by request number
         self._requests = itertools.count()
         self._is_changed = True  # since the deadlines were looked at
-        self._look_not_before = Instant(0)  # not before then again
+        self._next_deadline_check = Instant(0)  # not before then again
         self._next_deadline = NEVER
 
     # ---- the writer -------------------------------------------------------------------------------------------------
@@ -151,16 +151,16 @@ class TermRuntime:
         now = _now()
         for event in self._inbox.take(MAX_EVENTS_PER_TURN):
             self._handle(event, now)
-        if now >= self._look_not_before:
-            self._look_at_deadlines(now)
+        if now >= self._next_deadline_check:
+            self._check_deadlines(now)
 
-    def _look_at_deadlines(self, now: Instant) -> None:
+    def _check_deadlines(self, now: Instant) -> None:
         for at, deadline in job.deadlines(self._state):
             if at <= now:
                 self._handle(deadline, now)
         self._is_changed = False
         self._next_deadline = min((at for at, _ in job.deadlines(self._state)), default=NEVER)
-        self._look_not_before = Instant(now + DEADLINE_GRAIN_NS)
+        self._next_deadline_check = Instant(now + DEADLINE_GRAIN_NS)
 
     def _handle(self, event: CoreEvent, now: Instant) -> None:
         step = job.handle(self._state, event, now)
@@ -174,7 +174,7 @@ class TermRuntime:
 
     def _wait_s(self) -> float:
         """Seconds until deadlines are looked at: not at every turn, since that costs with the number of members."""
-        wake = self._look_not_before if self._is_changed else max(self._look_not_before, self._next_deadline)
+        wake = self._next_deadline_check if self._is_changed else max(self._next_deadline_check, self._next_deadline)
         return min(CLOCK_CHECK_S, (wake - _now()) / SECOND)
 
     # ---- effects ----------------------------------------------------------------------------------------------------
@@ -247,8 +247,10 @@ class TermRuntime:
     async def _write_manifest(self, effect: WriteManifest) -> None:
         manifest = replace(effect.manifest, created_at_s=time.time())
         try:
-            await in_time(self._folder.check_written, manifest)  # by members, whose mounts may be other folders
-            await in_time(self._folder.write, manifest)
+            await call_with_timeout(
+                self._folder.check_written, manifest
+            )  # by members, whose mounts may be other folders
+            await call_with_timeout(self._folder.write, manifest)
         except ContractError as error:
             log.warning("manifest %s: %s", manifest.id, error)
             self._inbox.add(ManifestWriteFailed(manifest=manifest.id, reason=str(error)))
@@ -258,7 +260,7 @@ class TermRuntime:
     async def _find_adoptable(self, effect: FindAdoptable) -> None:
         try:
             search, budget_s = self._folder.find_adoptable, 2 * ADOPTION_BUDGET_S
-            found = await in_time(search, effect.parent, effect.lineage, self._history, budget_s=budget_s)
+            found = await call_with_timeout(search, effect.parent, effect.lineage, self._history, budget_s=budget_s)
         except ContractError as error:
             log.warning("no manifest is adopted: %s", error)
             found = None

@@ -141,7 +141,7 @@ class MemberStream:
     async def __aenter__(self):
         if self._prover.begin(CONNECT).metadata:
             await self._call.code()  # refused, with a challenge
-            if self._prover.learn(await self._call.trailing_metadata()):
+            if self._prover.store_challenge(await self._call.trailing_metadata()):
                 self._call = self._connect()
         return self
 

@@ -8,7 +8,7 @@ from master.api.document import decode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
 from master.api.master_status import JobStatus
 from master.api.wire.call_proof import Prover
-from master.api.wire.calls import STATUS, ask_master
+from master.api.wire.calls import STATUS, call_master
 from master.api.wire.grpc_options import CLIENT_OPTIONS
 from master.api.wire.hello import Hello
 from master.api.wire.message_codec import encode_hello
@@ -20,7 +20,7 @@ async def get_status(address: str, job: str, *, token: str = "", limit_s: float 
     async with grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS) as channel:
         request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=job)))
         stub = master_pb2_grpc.MasterStub(channel)
-        reply = await ask_master(prover, stub.Status, STATUS, request, limit_s=limit_s)
+        reply = await call_master(prover, stub.Status, STATUS, request, limit_s=limit_s)
         return decode_document(JobStatus, reply.job_status_json)
 
 

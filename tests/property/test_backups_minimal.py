@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from master.job.placement.backup_placement import place_backups
-from master.job.placement.owner_placement import NOBODY
+from master.job.placement.owner_placement import NO_SERVER
 
 
 @st.composite
@@ -14,7 +14,7 @@ def placements(draw):
     """Servers, owners, and who has the second copies now: the owner itself, nobody or one that left included."""
     servers = draw(st.integers(2, 4))
     owner = draw(st.lists(st.integers(0, servers - 1), min_size=1, max_size=5))
-    previous = draw(st.lists(st.integers(NOBODY, servers), min_size=len(owner), max_size=len(owner)))
+    previous = draw(st.lists(st.integers(NO_SERVER, servers), min_size=len(owner), max_size=len(owner)))
     return servers, owner, previous
 
 
@@ -41,15 +41,15 @@ def test_second_copies_are_elsewhere_even_and_moved_as_little_as_that_allows(dra
 
 def test_owners_may_be_in_the_way_of_evenness():
     """All buckets of one server, which can have no second copy: the others share them, and that is the end of it."""
-    found = place_backups([0] * 5, 4, [NOBODY] * 5)
+    found = place_backups([0] * 5, 4, [NO_SERVER] * 5)
     assert sorted(found.count(server) for server in range(4)) == [0, 1, 2, 2]
 
 
 def test_of_one_server_there_is_no_second_copy():
     """Two copies need two servers."""
-    assert place_backups([0, 0, 0], 1, [NOBODY] * 3) == (NOBODY,) * 3
+    assert place_backups([0, 0, 0], 1, [NO_SERVER] * 3) == (NO_SERVER,) * 3
 
 
 def test_a_fresh_placement_has_the_copies_of_a_server_on_the_next_one():
     """So a push is passed on whole, to one server."""
-    assert place_backups([0, 0, 1, 1, 2, 2], 3, [NOBODY] * 6) == (1, 1, 2, 2, 0, 0)
+    assert place_backups([0, 0, 1, 1, 2, 2], 3, [NO_SERVER] * 6) == (1, 1, 2, 2, 0, 0)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from master.job.placement.owner_placement import NOBODY, Weight, classes, moves, place
+from master.job.placement.owner_placement import NO_SERVER, Weight, classes, moves, place
 
 SIZES = st.sampled_from([0, 1, 7, 8, 15, 16, 64])
 LOADS = st.sampled_from([0.0, 0.9, 1.0, 5.0, 40.0])
@@ -23,7 +23,7 @@ WEIGHT = st.builds(lambda size, load: Weight(size_bytes=size, load=load), SIZES,
 def problems(draw, *, buckets: int, servers: int):
     """(servers, owners now, weights or none); owners may be servers that leave."""
     count, many = draw(st.integers(1, buckets)), draw(st.integers(1, servers))
-    previous = draw(st.lists(st.integers(NOBODY, many + 1), min_size=count, max_size=count))
+    previous = draw(st.lists(st.integers(NO_SERVER, many + 1), min_size=count, max_size=count))
     weights = draw(st.one_of(st.just([]), st.lists(WEIGHT, min_size=count, max_size=count)))
     return many, previous, weights
 

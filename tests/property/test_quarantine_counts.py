@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from master.api.positions import PositionSet
 from master.job.domain.durable_records import Instant
-from master.job.state.trainer_failures import FailureCounts, FailureNote, acquit, count_failure
+from master.job.state.trainer_failures import FailureCounts, FailureNote, clear_positions, count_failure
 from tests.unit.master.job.driver import key
 
 AXIS = range(8)
@@ -43,14 +43,14 @@ def test_a_position_is_held_against_by_as_many_processes_as_failed_with_it(story
             else:
                 doubted |= positions
         else:
-            failures = acquit(failures, those(event[1]))
+            failures = clear_positions(failures, those(event[1]))
             if any(against.values()) or doubted or in_a_row:
                 in_a_row = 0
             against |= dict.fromkeys(event[1], 0)
             doubted -= event[1]
         at_least = {limit: those(one for one in AXIS if against[one] >= limit) for limit in (1, 2, 3)}
         assert failures.suspects == at_least[1] | those(doubted)
-        assert [failures.condemned(limit) for limit in (1, 2, 3)] == list(at_least.values())
+        assert [failures.to_quarantine(limit) for limit in (1, 2, 3)] == list(at_least.values())
         assert [failures.prime(limit) for limit in (1, 2, 3)] == [at_least[1], at_least[1], at_least[2]]
         assert failures.is_clear == (not any(against.values()) and not doubted and not in_a_row)
         assert failures.in_a_row == in_a_row

@@ -17,7 +17,7 @@ from typing import Final
 from master.api.host.unix_sockets import SCHEME, is_socket_address
 from trainer_sdk.errors import EdlError
 from trainer_sdk.pserver.transport.frames import FrameChannel, WireLimits
-from trainer_sdk.pserver.transport.handshake import PROBE, greet_server
+from trainer_sdk.pserver.transport.handshake import PROBE, connect_handshake
 from trainer_sdk.pserver.transport.security import Security
 
 LIMIT_S: Final = 10.0  # for each step; the kubelet has a limit for the whole probe
@@ -40,7 +40,7 @@ def _probe(variables: Mapping[str, str]) -> None:
             security = Security.from_environment(variables)
             context = security.client_context()
             sock = raw if context is None else context.wrap_socket(raw)
-            greet_server(FrameChannel(sock, WireLimits(io_s=LIMIT_S, hello_s=LIMIT_S)), security, PROBE)
+            connect_handshake(FrameChannel(sock, WireLimits(io_s=LIMIT_S, hello_s=LIMIT_S)), security, PROBE)
         except TimeoutError:
             raise
         except (EdlError, OSError) as error:

@@ -61,7 +61,7 @@ class ServerContext:
     security: Security = field(default_factory=Security)  # of connections to other servers
 
 
-def _of_nothing() -> BucketLoadMeter:
+def _empty_meter() -> BucketLoadMeter:
     """The meter while there is no model."""
     return BucketLoadMeter(Model(Layout.of((), 1), EMPTY), 0.0)
 
@@ -88,7 +88,7 @@ class Shell:
         self.changed = threading.Condition(self.lock)  # notified of a new cut, a loaded lineage, the end
         self.state = ServerState(incarnation=incarnation, limits=limits)
         self.model: Model | None = None
-        self.load_meter = _of_nothing()  # of the model
+        self.load_meter = _empty_meter()  # of the model
         self.staged = StagingArea()
         self.is_closed = False
 
@@ -140,7 +140,7 @@ class Shell:
     def _reduced_model(self, buckets: PositionSet) -> Model | None:
         """The model with these buckets alone; None, without buckets, frees its memory for a new one."""
         if not buckets:
-            self.load_meter = _of_nothing()
+            self.load_meter = _empty_meter()
             return None
         model = self.loaded()
         model.remove(model.buckets - buckets)

@@ -77,7 +77,7 @@ def verify(*, checkpoint: str, is_json: bool, selector: PlaceSelector) -> None:
 
     uri = _uri_of(checkpoint, selector)
     try:
-        found = verify_folder(open_storage(uri), tell=ProgressPrinter(sys.stderr).report)
+        found = verify_folder(open_storage(uri), on_progress=ProgressPrinter(sys.stderr).report)
     except (ContractError, OSError) as error:
         raise CommandError(Exit.FAILED, f"{uri} cannot be read: {error}") from None
     if found.is_empty:

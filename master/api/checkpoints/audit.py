@@ -18,14 +18,14 @@ from typing import Final
 from master.api.checkpoints.checkpoint_files import check_file, read_manifest, read_retired
 from master.api.checkpoints.folder_contents import HEAD, format_head, parse_head, write_order
 from master.api.checkpoints.manifest import Manifest, try_manifest_id, try_retired_id
-from master.api.checkpoints.resume import overtaken_by
+from master.api.checkpoints.resume import later_commit_after
 from master.api.checkpoints.storage import Storage, open_storage
 from master.api.errors import ContractError, StorageAlteredError, StorageError, StorageMissingError
 from master.api.identities import ManifestId
 from master.api.messages.checkpoint_files import FileRecord
 from master.api.positions import PositionSet
 
-_MOST_LOOKS: Final = 5
+_MOST_ATTEMPTS: Final = 5
 """Most attempts to read a folder while a job changes it."""
 
 
@@ -75,15 +75,15 @@ def read_checkpoint(uri: str, *, head: ManifestId | None = None, verifies_files:
 
 def audit_storage(storage: Storage, *, head: ManifestId | None = None, verifies_files: bool = True) -> Audit:
     """As `read_checkpoint`.  If a running job deletes files meanwhile, the folder is read again."""
-    for _ in range(_MOST_LOOKS - 1):
+    for _ in range(_MOST_ATTEMPTS - 1):
         seen = storage.list("manifest-")
-        audit = _look(storage, head=head, verifies_files=verifies_files)
+        audit = _audit_once(storage, head=head, verifies_files=verifies_files)
         if audit.is_sound or storage.list("manifest-") == seen:
             return audit
-    return _look(storage, head=head, verifies_files=verifies_files)
+    return _audit_once(storage, head=head, verifies_files=verifies_files)
 
 
-def _look(storage: Storage, *, head: ManifestId | None, verifies_files: bool) -> Audit:
+def _audit_once(storage: Storage, *, head: ManifestId | None, verifies_files: bool) -> Audit:
     manifests, problems = _read_manifests(storage)
     newest = _find_head(storage, manifests, head, problems)
     chain = _chain(manifests, newest)
@@ -177,7 +177,7 @@ def _head_problem(storage: Storage, manifests: Mapping[ManifestId, Manifest], au
         return f"{HEAD}: cannot be read ({error}): {instead}"
     if named != audited.id:
         return f"{HEAD}: names {named}, which cannot be read here: {instead}"
-    later = overtaken_by(audited, manifests, _read_retired(storage))
+    later = later_commit_after(audited, manifests, _read_retired(storage))
     return f"{HEAD}: names {named}, but {later} proves a later commit" if later else ""
 
 

@@ -48,8 +48,8 @@ def file_digest(
     name: str,
     *,
     size_bytes: int,
-    give_up_s: float | None = None,
-    tell: Callable[[int], None] = lambda _: None,
+    deadline_s: float | None = None,
+    on_progress: Callable[[int], None] = lambda _: None,
 ) -> str:
     """SHA-256 of the first `size_bytes`, read in pieces.  Raises StorageAlteredError when the file is shorter.
 
@@ -58,11 +58,11 @@ def file_digest(
     """
     digest = hashlib.sha256()
     for offset in range(0, size_bytes, _PIECE_BYTES):
-        if give_up_s is not None and time.monotonic() > give_up_s:
+        if deadline_s is not None and time.monotonic() > deadline_s:
             raise StorageError(name, "could not be read before the deadline")
         piece = storage.read(name, offset=offset, length_bytes=min(_PIECE_BYTES, size_bytes - offset))
         digest.update(piece)
-        tell(offset + len(piece))
+        on_progress(offset + len(piece))
     return digest.hexdigest()
 
 
@@ -70,14 +70,14 @@ def check_file(
     storage: Storage,
     file: FileRecord,
     *,
-    give_up_s: float | None = None,
-    tell: Callable[[int], None] = lambda _: None,
+    deadline_s: float | None = None,
+    on_progress: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Check that the file has the size and digest of its record.  Raises StorageError.
 
     `give_up_s`: an instant of `time.monotonic` after which it is not read further; `tell`: hears how far it is.
     """
-    found = file_digest(storage, file.name, size_bytes=file.size_bytes, give_up_s=give_up_s, tell=tell)
+    found = file_digest(storage, file.name, size_bytes=file.size_bytes, deadline_s=deadline_s, on_progress=on_progress)
     if _is_longer(storage, file):
         raise StorageAlteredError(file.name, f"is longer than the {file.size_bytes:,} bytes in its manifest")
     if found != file.digest:

@@ -14,7 +14,7 @@ from typing import Final
 from master.api.checkpoints.checkpoint_files import check_file
 from master.api.checkpoints.folder_contents import HEAD, FolderContents, RequestedStart, read_contents, write_order
 from master.api.checkpoints.manifest import Manifest, manifest_name
-from master.api.checkpoints.resume import describe_manifest, find_start, overtaken_by
+from master.api.checkpoints.resume import describe_manifest, find_start, later_commit_after
 from master.api.checkpoints.storage import Storage
 from master.api.errors import NoFallbackError, StorageError, UnreadableCheckpointError
 from master.api.identities import ManifestId, WhenUnreadable
@@ -79,7 +79,7 @@ def _committed_after(contents: FolderContents, last: ManifestId) -> str:
     if named is not None and named.id != last and not _is_older(named, last, read):
         return HEAD
     if read is not None:
-        return overtaken_by(read, contents.manifests, contents.retired)
+        return later_commit_after(read, contents.manifests, contents.retired)
     newer = sorted((one for one in known.values() if not _is_older(one, last, None)), key=write_order)
     proofs = (one.id for one in newer if one.id not in contents.manifests or one.parent not in (last, None))
     return next(map(manifest_name, proofs), "")

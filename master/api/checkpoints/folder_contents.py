@@ -21,7 +21,7 @@ from master.api.identities import HistoryId, Lineage, ManifestId
 
 HEAD: Final = "HEAD"
 ASIDE: Final = "aside"
-_FOLLOWED: Final = ".edl-followed"  # has a file for each history whose requested start was carried out completely
+_REQUEST_DONE: Final = ".edl-followed"  # has a file for each history whose requested start was carried out completely
 _DATA: Final = ("cut-", "model-")
 _LINEAGE: Final = re.compile(r"(?:manifest-|retired-|cut-|model-)(\d{1,18})-")
 
@@ -45,7 +45,7 @@ class FolderContents:
     damaged: tuple[DamagedFile, ...]
     damaged_retired: tuple[DamagedFile, ...]  # never resumed from
     data_files: tuple[str, ...]
-    was_followed: bool  # the requested start was carried out: all else was set aside
+    is_request_done: bool  # the requested start was carried out: all else was set aside
 
     @property
     def known(self) -> Mapping[ManifestId, Manifest]:
@@ -84,7 +84,7 @@ def read_contents(storage: Storage, answer: RequestedStart | None = None) -> Fol
         damaged=tuple(damaged),
         damaged_retired=tuple(damaged_retired),
         data_files=data_files,
-        was_followed=answer is not None and storage.exists(followed_name(answer.history)),
+        is_request_done=answer is not None and storage.exists(done_marker_name(answer.history)),
     )
 
 
@@ -156,7 +156,7 @@ def set_aside(
                 check()
                 storage.move(name, f"{target_folder}/{name}")
     check()
-    storage.write_file(followed_name(history), [b"All else was set aside.\n"])
+    storage.write_file(done_marker_name(history), [b"All else was set aside.\n"])
 
 
 def _set_head(storage: Storage, keep: Manifest | None, target: str, above: Lineage, check: Callable[[], None]) -> None:
@@ -176,8 +176,8 @@ def _set_head(storage: Storage, keep: Manifest | None, target: str, above: Linea
         storage.write_file(HEAD, [format_head(keep.id)])
 
 
-def followed_name(history: HistoryId) -> str:
-    return f"{_FOLLOWED}/{history}"
+def done_marker_name(history: HistoryId) -> str:
+    return f"{_REQUEST_DONE}/{history}"
 
 
 def _unused(storage: Storage, name: str) -> str:

@@ -94,11 +94,11 @@ def claim_folder(storage: Storage, holder: str, *, allows_shared: bool = False) 
     if not isinstance(storage, LocalStorage):
         return None
     with storage.errors_of(f"{RUN_LOCK} or {WRITERS_LOCK}"):
-        _check_strangers(storage.uri, allows_shared=allows_shared)
+        _check_other_users(storage.uri, allows_shared=allows_shared)
         make_folder(Path(storage.uri))
         claim = FolderLock(storage.uri, _lock_alone(storage.uri))
         try:
-            _check_nobody_writes(storage.uri)
+            _check_no_writers(storage.uri)
             _write_holder(storage.uri, holder)
             storage.discard_leftovers(older_than_s=0.0)
         except BaseException:
@@ -158,7 +158,7 @@ def _check_plain(folder: str, name: str, descriptor: int) -> None:
         raise StorageError(name, f"in {folder} is no plain file: remove it")
 
 
-def _check_strangers(folder: str, *, allows_shared: bool) -> None:
+def _check_other_users(folder: str, *, allows_shared: bool) -> None:
     """Check that no other user created or can replace the lock files.  Raises StorageError, or logs where allowed."""
     try:
         for name in (RUN_LOCK, WRITERS_LOCK):
@@ -190,7 +190,7 @@ def _read_holder(folder: str) -> str:
     return ""
 
 
-def _check_nobody_writes(folder: str) -> None:
+def _check_no_writers(folder: str) -> None:
     try:
         os.close(_lock(folder, WRITERS_LOCK, fcntl.LOCK_EX, makes=True))
     except BlockingIOError:

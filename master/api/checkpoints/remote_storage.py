@@ -13,9 +13,9 @@ from master.api.checkpoints.storage_errors import (
     WrittenFile,
     as_remote_error,
     checked_name,
-    chunks_apart,
     copy_hashed,
     exactly,
+    wrap_chunk_errors,
 )
 from master.api.errors import StorageError
 
@@ -42,7 +42,7 @@ class RemoteStorage:
             self._filesystem.makedirs(folder, exist_ok=True)
             try:
                 with self._filesystem.open(temporary, "wb") as out:
-                    written = copy_hashed(chunks_apart(chunks), out)
+                    written = copy_hashed(wrap_chunk_errors(chunks), out)
                 self._filesystem.mv(temporary, self._path(name))
             except BaseException:
                 with suppress(Exception):  # report the first error

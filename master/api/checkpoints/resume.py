@@ -53,7 +53,7 @@ def choose_start(contents: FolderContents, answer: RequestedStart | None, *, now
         if contents.head not in contents.known:
             problem = f"is not in {contents.uri}, and HEAD names it as the last checkpoint"
             raise _unreadable(contents, manifest_name(contents.head), problem, now_s)
-        if later := overtaken_by(contents.known[contents.head], contents.manifests, contents.retired):
+        if later := later_commit_after(contents.known[contents.head], contents.manifests, contents.retired):
             problem = f"names {contents.head}, but {later} proves a later commit: HEAD is an older copy"
             raise _unreadable(contents, HEAD, problem, now_s, NoFallbackError)
         return contents.known[contents.head]
@@ -76,7 +76,7 @@ def choose_requested(contents: FolderContents, answer: RequestedStart, *, now_s:
     return None if answer.manifest is None else _named(contents, answer.manifest, now_s)
 
 
-def overtaken_by(
+def later_commit_after(
     named: Manifest, manifests: Mapping[ManifestId, Manifest], retired: Mapping[ManifestId, Manifest]
 ) -> str:
     """The file that proves that a checkpoint was committed after the one that HEAD names; empty: there is none.
@@ -131,7 +131,7 @@ def is_request_open(contents: FolderContents, answer: RequestedStart | None) -> 
     """
     if answer is None or any(one.history == answer.history for one in contents.known.values()):
         return False
-    return not contents.was_followed or _is_as_set_aside(contents, answer)
+    return not contents.is_request_done or _is_as_set_aside(contents, answer)
 
 
 def _is_as_set_aside(contents: FolderContents, answer: RequestedStart) -> bool:

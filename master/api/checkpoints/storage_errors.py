@@ -52,7 +52,7 @@ class ChunksError(Exception):
         self.made_of = made_of
 
 
-def chunks_apart(chunks: Iterable[bytes | bytearray | memoryview]) -> Iterator[bytes | bytearray | memoryview]:
+def wrap_chunk_errors(chunks: Iterable[bytes | bytearray | memoryview]) -> Iterator[bytes | bytearray | memoryview]:
     try:
         yield from chunks
     except OSError:

@@ -18,13 +18,13 @@ from master.api.checkpoints.audit import contradictions
 from master.api.checkpoints.checkpoint_files import check_file
 from master.api.checkpoints.folder_contents import HEAD, FolderContents, read_contents, write_order
 from master.api.checkpoints.manifest import Manifest
-from master.api.checkpoints.resume import overtaken_by
+from master.api.checkpoints.resume import later_commit_after
 from master.api.checkpoints.storage import Storage
 from master.api.errors import StorageError
 from master.api.identities import ManifestId
 from master.api.messages.checkpoint_files import FileRecord
 
-_MOST_LOOKS: Final = 3
+_MOST_ATTEMPTS: Final = 3
 """Most attempts to read a folder while its job runs; files that the job deletes meanwhile are not damage."""
 
 
@@ -65,18 +65,18 @@ class FolderVerification:
 
 
 def verify_folder(
-    storage: Storage, *, tell: Callable[[int, int], None] = lambda _read, _of: None
+    storage: Storage, *, on_progress: Callable[[int, int], None] = lambda _read, _of: None
 ) -> FolderVerification:
     """Reads every byte.  `tell` is called with (bytes read, bytes in all) after each piece.
 
     Raises StorageError where the folder or a file cannot be read at all, damaged or not.
     """
-    for _ in range(_MOST_LOOKS - 1):
+    for _ in range(_MOST_ATTEMPTS - 1):
         before = storage.list()
-        verdict = _verify(storage, read_contents(storage), tell)
+        verdict = _verify(storage, read_contents(storage), on_progress)
         if verdict.is_whole or storage.list() == before:
             return verdict
-    return _verify(storage, read_contents(storage), tell)
+    return _verify(storage, read_contents(storage), on_progress)
 
 
 def _verify(storage: Storage, contents: FolderContents, tell: Callable[[int, int], None]) -> FolderVerification:
@@ -114,7 +114,7 @@ def _head_problems(contents: FolderContents, unnamed: tuple[str, ...]) -> tuple[
     if contents.head is not None and contents.head not in contents.known:
         return (f"{HEAD}: names {contents.head}, which cannot be read here",)
     if contents.head is not None and (
-        later := overtaken_by(contents.known[contents.head], contents.manifests, contents.retired)
+        later := later_commit_after(contents.known[contents.head], contents.manifests, contents.retired)
     ):
         return (f"{HEAD}: names {contents.head}, but {later} proves a later commit",)
     if contents.head is None and contents.manifests and not any(one.name == HEAD for one in contents.damaged):
@@ -132,7 +132,7 @@ def _check_files(
     done, total = 0, sum(size for _, size, _ in files)
     for key, file in files.items():
         try:
-            check_file(storage, file, tell=partial(_tell_more, tell, done, total))
+            check_file(storage, file, on_progress=partial(_with_offset, tell, done, total))
         except StorageError as error:
             found[key] = str(error)
         else:
@@ -142,5 +142,5 @@ def _check_files(
     return found
 
 
-def _tell_more(tell: Callable[[int, int], None], before: int, total: int, read: int) -> None:
+def _with_offset(tell: Callable[[int, int], None], before: int, total: int, read: int) -> None:
     tell(before + read, total)

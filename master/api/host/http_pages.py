@@ -100,7 +100,7 @@ class _Connections:
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         try:
             async with asyncio.timeout(_ANSWER_WITHIN_S):
-                await self._converse(reader, writer)
+                await self._serve_request(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client has disconnected, or is not HTTP
         except Exception:
@@ -113,7 +113,7 @@ class _Connections:
             self._cut(task)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _converse(self, reader: StreamReader, writer: StreamWriter) -> None:
+    async def _serve_request(self, reader: StreamReader, writer: StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         method, _, rest = head.partition(b" ")
         page = self._page(method, rest.partition(b" ")[0])

@@ -14,14 +14,14 @@ from typing import Final
 HEAD_WAITS: Final = "HEAD does not name %s yet: %s"
 """A master logs this, with manifest and reason, while its commits wait; a script that runs alone reads it there."""
 
-_MOVING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-_CONTINUED: Final = "\n    "
+_CONTROL_CHARACTERS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_CONTINUATION: Final = "\n    "
 """Before each further line of one record: a line that begins at the margin is a record of this process's own."""
 
 
 def escape_controls(text: str) -> str:
     """The text with terminal control characters shown as escapes; lines and tabs stay."""
-    return _MOVING.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
+    return _CONTROL_CHARACTERS.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
 
 
 class PlainFormatter(logging.Formatter):
@@ -33,4 +33,4 @@ class PlainFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter.format`."""
-        return escape_controls(super().format(record)).replace("\n", _CONTINUED)
+        return escape_controls(super().format(record)).replace("\n", _CONTINUATION)

@@ -79,7 +79,7 @@ def temporary_parent(places: Sequence[str]) -> str:
     return places[0]
 
 
-def is_listened_at(path: Path) -> bool:
+def has_listener(path: Path) -> bool:
     """True if a process has this socket, also one that is stopped and accepts no more."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_PROBE_S)

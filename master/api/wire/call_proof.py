@@ -70,7 +70,7 @@ class Prover:
         challenge, self._challenge = self._challenge, ""
         return Proving(self, method=method, challenge=challenge, nonce=secrets.token_hex(NONCE_BYTES))
 
-    def learn(self, metadata: Iterable[tuple[str, str | bytes]] | None) -> bool:
+    def store_challenge(self, metadata: Iterable[tuple[str, str | bytes]] | None) -> bool:
         """Keeps the challenge that the master has sent; False: it has sent none."""
         self._challenge = text_of(metadata, CHALLENGE_KEY) or self._challenge
         return bool(self._token and self._challenge)
@@ -91,7 +91,7 @@ class Prover:
         if not hmac.compare_digest(proof.encode(), text_of(answer, PROOF_KEY).encode()):
             raise UnprovenMasterError("the process at the master's address does not know this job's secret")
         self.has_met_master = True
-        self.learn(answer)
+        self.store_challenge(answer)
 
 
 class Proving:

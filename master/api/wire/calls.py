@@ -14,7 +14,7 @@ STATUS: Final = "/edl.master.v1.Master/Status"
 SET_SERVERS: Final = "/edl.master.v1.Master/SetServers"
 
 
-async def ask_master(prover: Prover, method: Any, name: str, request: Any, *, limit_s: float) -> Any:
+async def call_master(prover: Prover, method: Any, name: str, request: Any, *, limit_s: float) -> Any:
     """The answer of a master that has proved itself; each call has `limit_s`, and a challenge costs one more.
 
     `method` is the stub's, `name` one of the above.  Raises AioRpcError, UnprovenMasterError.
@@ -25,7 +25,9 @@ async def ask_master(prover: Prover, method: Any, name: str, request: Any, *, li
         try:
             reply = await call
         except grpc.aio.AioRpcError as error:
-            is_challenge = error.code() is grpc.StatusCode.UNAUTHENTICATED and prover.learn(error.trailing_metadata())
+            is_challenge = error.code() is grpc.StatusCode.UNAUTHENTICATED and prover.store_challenge(
+                error.trailing_metadata()
+            )
             if not (is_challenge and challenges_left):
                 raise
             continue

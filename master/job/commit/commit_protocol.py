@@ -122,7 +122,7 @@ def handle_held(turn: Turn, server: Server, message: Held) -> None:
         return
     dispatch = unmark_done(mark_done(state.dispatch, marks.everywhere), underway.done_at_begin - marks.settled)
     turn.change(
-        dispatch=replace(dispatch, wanted=marks.anywhere - marks.settled),
+        dispatch=replace(dispatch, wanted_by_cut=marks.anywhere - marks.settled),
         commit=replace(
             underway, phase=CommitPhase.WRITING, data=marks.anywhere, expires=turn.after(state.config.cut_timeout_ns)
         ),

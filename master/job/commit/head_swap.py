@@ -50,7 +50,7 @@ def record_manifest(
         commit=replace(
             underway, phase=CommitPhase.RECORDING, sequence=sequence, manifest=manifest, offer=offer, expires=None
         ),
-        dispatch=replace(state.dispatch, wanted=EMPTY),
+        dispatch=replace(state.dispatch, wanted_by_cut=EMPTY),
     )
     turn.emit(WriteManifest(manifest=manifest))
 
@@ -83,7 +83,7 @@ def handle_head_swapped(turn: Turn) -> None:
     if state.commit.offer:
         number, trainer = state.commit.offer.number, state.commit.offer.trainer
         turn.send(trainer, OfferAnswered(offer=number, manifest=manifest.id))
-    dispatch = replace(apply_head(state.dispatch, manifest.data, manifest.quarantine), wanted=EMPTY)
+    dispatch = replace(apply_head(state.dispatch, manifest.data, manifest.quarantine), wanted_by_cut=EMPTY)
     turn.change(
         head=manifest,
         dispatch=dispatch,

@@ -80,7 +80,7 @@ def remove_trainer(turn: Turn, key: MemberKey) -> None:
     _await_less(turn, replace(before, trainers=before.trainers.without(key.name)), key.name)
 
 
-def await_nobody(turn: Turn) -> None:
+def stop_waiting_for_trainers(turn: Turn) -> None:
     """Stop waiting for trainers of an earlier master: all TODO may be granted (rule 18)."""
     state = turn.state
     trainers = state.holding.trainers
@@ -98,4 +98,4 @@ def _await_less(turn: Turn, holding: LeaseHolders, name: MemberName) -> None:
     if holding is not turn.state.holding:
         turn.change(holding=holding)
     if holding.awaited == NO_TRAINERS and turn.state.dispatch.granting_from:
-        await_nobody(turn)
+        stop_waiting_for_trainers(turn)

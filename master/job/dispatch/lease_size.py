@@ -68,8 +68,8 @@ def _cut_pieces(dispatch: DispatchState, free: PositionSet, shards: int, size: i
 
 def _next_piece(dispatch: DispatchState, free: PositionSet, size: int) -> PositionSet:
     source = free
-    if dispatch.wanted:
-        source = (free & dispatch.wanted) or free
+    if dispatch.wanted_by_cut:
+        source = (free & dispatch.wanted_by_cut) or free
     piece = source.first(size)
     if not piece:
         return EMPTY

@@ -20,19 +20,19 @@ from master.job.state.dispatch_state import add_quarantine, begin_skip, end_skip
 from master.job.state.job_state import Turn
 from master.job.state.members import Server
 from master.job.state.protocol_state import CommitPhase, RecoveryStage, SkipState
-from master.job.state.trainer_failures import acquit
+from master.job.state.trainer_failures import clear_positions
 
 
 def advance(turn: Turn) -> None:
     """Begins to skip positions that have failed too often (M4)."""
     state = turn.state
-    condemned = state.failures.condemned(state.config.quarantine_after)
-    if not condemned or state.skip or state.writing or state.stage is not RecoveryStage.SERVING:
+    to_quarantine = state.failures.to_quarantine(state.config.quarantine_after)
+    if not to_quarantine or state.skip or state.writing or state.stage is not RecoveryStage.SERVING:
         return
-    condemned &= state.dispatch.todo
-    if condemned and state.commit.phase is CommitPhase.IDLE:
-        turn.change(dispatch=begin_skip(state.dispatch, condemned))
-        begin_skip_round(turn, condemned)
+    to_quarantine &= state.dispatch.todo
+    if to_quarantine and state.commit.phase is CommitPhase.IDLE:
+        turn.change(dispatch=begin_skip(state.dispatch, to_quarantine))
+        begin_skip_round(turn, to_quarantine)
 
 
 def finish_skip(turn: Turn, skipped: PositionSet) -> bool:
@@ -90,7 +90,7 @@ def handle_answer(turn: Turn, server: Server, answer: SkipAnswer) -> bool:
         turn.change(
             skip=None,
             dispatch=end_skip(state.dispatch, quarantined=False),
-            failures=acquit(state.failures, skip.positions),
+            failures=clear_positions(state.failures, skip.positions),
         )
     else:
         turn.recover(quarantine=state.recovery.quarantine | skip.positions)
@@ -142,5 +142,5 @@ def handle_recorded(turn: Turn, write: RecordQuarantine) -> None:
         lineage=write.new,
         skip=None,
         dispatch=add_quarantine(dispatch, write.new.quarantine),
-        failures=acquit(turn.state.failures, write.new.quarantine),
+        failures=clear_positions(turn.state.failures, write.new.quarantine),
     )

@@ -50,7 +50,7 @@ class RefoundingRecord:
     base: ManifestId | None  # the only checkpoint that stays in the folder; None: the job began anew
     history: HistoryId  # names where the rest is set aside
     above: Lineage  # everything that is set aside is of this lineage or an older one
-    told: str = ""  # of a fallback, for people
+    fallback_note: str = ""  # of a fallback, for people
     is_set_aside: bool = False
 
 
@@ -97,7 +97,7 @@ class Backups:
     without a break.
     """
 
-    holder: tuple[int, ...]  # indexes the route's servers; NOBODY: there is none
+    holder: tuple[int, ...]  # indexes the route's servers; NO_SERVER: there is none
     since: tuple[Version, ...]  # of the owner
     holder_since: tuple[Version, ...]
     wanted: PositionSet = EMPTY  # buckets whose intent is for a new backup: its source stays their owner

@@ -30,8 +30,10 @@ class JobConfig:
     short_window_ns: int = 2 * SECOND  # ... this where others, or a cut, wait for its leases or buckets
     backup_window_ns: int = SECOND // 2  # ... and a server without which nothing is lost (rule 62)
     silence_window_ns: int = 2 * SECOND  # a backup that its owner reports silent must answer the master within this
-    apart_after_ns: int = 10 * SECOND  # ... and one that is silent to its owner alone is left out after this
-    heirs_window_ns: int = 4 * SECOND  # a new master waits this long, from the first server on, for owners with backups
+    unreachable_after_ns: int = 10 * SECOND  # ... and one that is silent to its owner alone is left out after this
+    backup_owners_window_ns: int = (
+        4 * SECOND
+    )  # a new master waits this long, from the first server on, for owners with backups
     owners_window_ns: int = 30 * SECOND  # a new master waits this long for owners that the job can do without
     lease_floor_ns: int = 10 * SECOND  # a trainer without progress this long loses its leases at the earliest
     lease_first_ns: int = 120 * SECOND  # ... but from its first lease on this long for its first step, if it reports

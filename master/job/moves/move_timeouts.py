@@ -38,7 +38,7 @@ def handle_arrival(turn: Turn, arrived: Intent) -> None:
         one.bucket: turn.now
         for one in _timed(state)
         if (one.source, one.target) == (arrived.source, arrived.target)
-        and _place(state, one) > _place(state, arrived)
+        and _queue_position(state, one) > _queue_position(state, arrived)
         and turn.now > moves.since[one.bucket]
     }
     if now_next:
@@ -53,7 +53,7 @@ def handle_expired(turn: Turn, event: MovesExpired) -> None:
     if expires_at(state) != event.deadline:
         return
     late = frozenset(one.bucket for one in _timed(state) if _ends(state, one) <= event.deadline)
-    slow = frozenset(b for b in late if _turn(state, b) + state.config.move_timeout_ns <= event.deadline)
+    slow = frozenset(b for b in late if _own_start(state, b) + state.config.move_timeout_ns <= event.deadline)
     timed_out = moves.timed_out.put_all({one.bucket: one.target for one in moves.intents if one.bucket in slow})
     moves = replace(moves, undone=moves.undone | late, waiting=() if slow else moves.waiting, timed_out=timed_out)
     if moves.retry_at is None:  # otherwise the retry is already scheduled
@@ -84,12 +84,12 @@ def _timed(state: MasterState) -> tuple[Intent, ...]:
     return tuple(intent for intent in state.moves.awaited if intent.bucket in state.moves.since)
 
 
-def _place(state: MasterState, intent: Intent) -> tuple[Instant, BucketId]:
+def _queue_position(state: MasterState, intent: Intent) -> tuple[Instant, BucketId]:
     """The place of a move in the row of its source: moves that began together go in the order of bucket numbers."""
     return state.moves.since[intent.bucket], intent.bucket
 
 
-def _turn(state: MasterState, bucket: BucketId) -> Instant:
+def _own_start(state: MasterState, bucket: BucketId) -> Instant:
     """When the bucket's own time began."""
     since = state.moves.since[bucket]
     return max(since, state.moves.turns.get(bucket) or since)
@@ -97,7 +97,7 @@ def _turn(state: MasterState, bucket: BucketId) -> Instant:
 
 def _ends(state: MasterState, intent: Intent) -> Instant:
     config, target = state.config, state.members.try_server(intent.target)
-    late = _turn(state, intent.bucket) + config.move_timeout_ns
+    late = _own_start(state, intent.bucket) + config.move_timeout_ns
     if target is None or target.away_since is None or target.is_suspected:
         return Instant(late)
     return Instant(min(late, target.away_since + config.short_window_ns))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from master.job.domain.durable_records import BucketTable, MemberKey
 from master.job.domain.frozen_map import FrozenMap
-from master.job.placement.owner_placement import NOBODY
+from master.job.placement.owner_placement import NO_SERVER
 from master.job.state import bucket_table
 from master.job.state.job_state import MasterState
 from master.job.state.protocol_state import RecoveryStage
@@ -23,10 +23,10 @@ from master.job.state.protocol_state import RecoveryStage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion:
-    """The number of buckets of a lost server that go on at its heir; `ordinal` is the heir's."""
+    """The number of buckets of a lost server promoted at another server; `ordinal` is that server's."""
 
     lost: MemberKey
-    heir: MemberKey
+    new_owner: MemberKey
     ordinal: int
     buckets: int
 
@@ -41,7 +41,7 @@ def promote_lost(state: MasterState, now: BucketTable) -> BucketTable:
         return now
     holders, unreachable_backups = bucket_table.holders(now), state.moves.unreachable_backups
     missing = holders - {one.key for one in state.members.servers.values() if one.lineage == state.number}
-    going = holders & _who_go_last(state)
+    going = holders & _last_leavers(state)
     usable = {one.key for one in state.members.servers.values() if one.is_connected}
     firm = usable - going
     promoted: list[int] = []
@@ -70,21 +70,21 @@ def counted(state: MasterState, old: BucketTable, new: BucketTable) -> FrozenMap
 
 
 def promotions(state: MasterState, old: BucketTable, new: BucketTable) -> tuple[Promotion, ...]:
-    """The buckets that this change of the table gives from lost servers to their heirs."""
+    """The buckets that this change of the table gives from lost servers to their backups."""
     found: Counter[tuple[MemberKey, MemberKey]] = Counter()
     for bucket in bucket_table.changed(old, new) if old.backups else ():
-        lost, heir = bucket_table.owner_of(old.route, bucket), bucket_table.owner_of(new.route, bucket)
-        if heir == bucket_table.backup_of(old, bucket) != lost and not state.members.try_server(lost):
-            found[lost, heir] += 1
+        lost, new_owner = bucket_table.owner_of(old.route, bucket), bucket_table.owner_of(new.route, bucket)
+        if new_owner == bucket_table.backup_of(old, bucket) != lost and not state.members.try_server(lost):
+            found[lost, new_owner] += 1
     known = {key: state.members.try_server(key) for _, key in found}
     return tuple(
-        Promotion(lost=lost, heir=heir, ordinal=server.ordinal, buckets=count)
-        for (lost, heir), count in found.items()
-        if (server := known[heir])
+        Promotion(lost=lost, new_owner=new_owner, ordinal=server.ordinal, buckets=count)
+        for (lost, new_owner), count in found.items()
+        if (server := known[new_owner])
     )
 
 
-def _who_go_last(state: MasterState) -> frozenset[MemberKey]:
+def _last_leavers(state: MasterState) -> frozenset[MemberKey]:
     """Servers that have to leave and leave fewer than two behind."""
     servers = state.members.servers.values()
     going = frozenset(one.key for one in servers if state.has_to_leave(one))
@@ -133,7 +133,7 @@ def _pairs(now: BucketTable) -> frozenset[frozenset[MemberKey]]:
     """The processes with a copy of each bucket; few pairs are different."""
     known = [bucket_table.key_of(place) for place in now.route.servers]
     holder = now.backups.holder if now.backups else now.route.owner
-    places = {(owner, owner if at == NOBODY else at) for owner, at in zip(now.route.owner, holder, strict=True)}
+    places = {(owner, owner if at == NO_SERVER else at) for owner, at in zip(now.route.owner, holder, strict=True)}
     return frozenset(frozenset((known[owner], known[at])) for owner, at in places)
 
 

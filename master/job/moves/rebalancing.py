@@ -26,7 +26,7 @@ from master.job.domain.frozen_map import FrozenMap
 from master.job.domain.job_events import MovesRequested
 from master.job.moves import promotion
 from master.job.placement.backup_placement import place_backups
-from master.job.placement.owner_placement import NOBODY, Move, Weight, moves, place
+from master.job.placement.owner_placement import NO_SERVER, Move, Weight, moves, place
 from master.job.state import bucket_table
 from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Server, put_server
@@ -119,7 +119,7 @@ def admit_server(turn: Turn, server: Server) -> None:
     )
 
 
-def are_all_here(state: MasterState) -> bool:
+def are_all_connected(state: MasterState) -> bool:
     """True if every server that is to stay has this lineage."""
     return all(one.lineage == state.number or state.has_to_leave(one) for one in _servers(state))
 
@@ -138,7 +138,7 @@ def plan_if_needed(turn: Turn) -> None:
 def _lacks_backups(state: MasterState) -> bool:
     """True if some bucket has one copy and there is a server for another."""
     now = _table(state)
-    return now.backups is not None and len(_staying(state)) > 1 and NOBODY in now.backups.holder
+    return now.backups is not None and len(_staying(state)) > 1 and NO_SERVER in now.backups.holder
 
 
 def _table(state: MasterState) -> BucketTable:
@@ -159,10 +159,10 @@ def plan_moves(turn: Turn) -> None:
         return
     index = {one.ordinal: number for number, one in enumerate(staying)}
     before = _placed(state)
-    held = [index.get(ordinal, NOBODY) for ordinal in before]
+    held = [index.get(ordinal, NO_SERVER) for ordinal in before]
     after = place(len(before), len(staying), held, weights=_weights(state, len(before)))
     wanted = [staying[number].ordinal for number in after]
-    way = moves(before, wanted, first=[s.ordinal for s in has_to_go]) + _recruits(state, staying, after)
+    way = moves(before, wanted, first=[s.ordinal for s in has_to_go]) + _backup_moves(state, staying, after)
     reason = f"{has_to_go[0].key.name} is terminating" if has_to_go else "to be even"
     still = {(move.bucket, state.members.servers[move.target].key) for move in way}
     still |= {(one.bucket, one.target) for one in state.moves.intents if one.bucket not in state.moves.undone}
@@ -170,7 +170,7 @@ def plan_moves(turn: Turn) -> None:
     turn.change(moves=replace(state.moves, waiting=way, reason=reason, retry_at=None, timed_out=timed_out))
 
 
-def _recruits(state: MasterState, staying: Sequence[Server], owner: Sequence[int]) -> tuple[Move, ...]:
+def _backup_moves(state: MasterState, staying: Sequence[Server], owner: Sequence[int]) -> tuple[Move, ...]:
     """Moves that make second copies, once the first ones are where they belong (rule 61).
 
     The source does not matter: by then it is the bucket's owner.
@@ -186,7 +186,7 @@ def _recruits(state: MasterState, staying: Sequence[Server], owner: Sequence[int
     for bucket, number in enumerate(owner):  # what moves with its only copy leaves the second where it was
         if keys[bucket] is None and bucket_table.owner_of(now.route, bucket) != staying[number].key:
             keys[bucket] = bucket_table.owner_of(now.route, bucket)
-    held = [index.get(key, NOBODY) if key else NOBODY for key in keys]
+    held = [index.get(key, NO_SERVER) if key else NO_SERVER for key in keys]
     after = place_backups(owner, len(staying), held)
     pairs = zip(owner, held, after, strict=True)
     return tuple(
@@ -214,11 +214,11 @@ def _placed(state: MasterState) -> list[int]:
     """The ordinal of each bucket's server, as it is once the moves under way have arrived."""
     assert state.route is not None
     ordinals, now = {one.key: one.ordinal for one in _servers(state)}, _table(state)
-    placed = [ordinals.get(bucket_table.owner_of(now.route, b), NOBODY) for b in range(len(now.route.owner))]
+    placed = [ordinals.get(bucket_table.owner_of(now.route, b), NO_SERVER) for b in range(len(now.route.owner))]
     for intent in now.intents:
         is_for_backup = now.backups is not None and intent.bucket in now.backups.wanted
         if intent.bucket not in state.moves.undone and not is_for_backup:
-            placed[intent.bucket] = ordinals.get(intent.target, NOBODY)
+            placed[intent.bucket] = ordinals.get(intent.target, NO_SERVER)
     return placed
 
 

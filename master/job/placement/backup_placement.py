@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from master.job.placement.owner_placement import NOBODY
+from master.job.placement.owner_placement import NO_SERVER
 
 _FAR: Final = 1 << 30
 
@@ -23,15 +23,16 @@ _Way: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def place_backups(owner: Sequence[int], servers: int, previous: Sequence[int]) -> tuple[int, ...]:
-    """The server (0 to servers - 1) of each bucket's second copy; NOBODY for all where there is one server.
+    """The server (0 to servers - 1) of each bucket's second copy; NO_SERVER for all where there is one server.
 
     `owner`: of each bucket.  `previous`: the server with its second copy now; any other number, and its owner, is
     nobody.
     """
     if servers < 2:
-        return (NOBODY,) * len(owner)
+        return (NO_SERVER,) * len(owner)
     homes = [
-        home if 0 <= home < servers and home != owner_ else NOBODY for home, owner_ in zip(previous, owner, strict=True)
+        home if 0 <= home < servers and home != owner_ else NO_SERVER
+        for home, owner_ in zip(previous, owner, strict=True)
     ]
     flow = _Flow(owner=owner, homes=homes, servers=servers)
     flow.place_homeless()
@@ -53,13 +54,13 @@ class _Flow:
         self._held: list[set[int]] = [set() for _ in range(servers)]
         self._moves: list[list[tuple[int, int]] | None] = [None] * servers
         for bucket, home in enumerate(homes):
-            if home != NOBODY:
+            if home != NO_SERVER:
                 self._held[home].add(bucket)
 
     def place_homeless(self) -> None:
         """Every copy is on some server, beside as many others of its owner as possible."""
         for bucket, at in enumerate(self.at):
-            if at == NOBODY:
+            if at == NO_SERVER:
                 self._put(bucket, self._partner(self._owner[bucket]))
 
     def _partner(self, owner: int) -> int:
@@ -79,8 +80,8 @@ class _Flow:
                 for bucket in surplus:
                     if len(held) <= leaves or not short:
                         break
-                    target = next((one for one in short if one not in (self._owner[bucket], source)), NOBODY)
-                    if target != NOBODY:
+                    target = next((one for one in short if one not in (self._owner[bucket], source)), NO_SERVER)
+                    if target != NO_SERVER:
                         self._put(bucket, target)
                         if len(self._held[target]) >= fills:
                             short.remove(target)
@@ -96,7 +97,7 @@ class _Flow:
             self._apply_round(way)
 
     def _put(self, bucket: int, server: int) -> None:
-        if self.at[bucket] != NOBODY:
+        if self.at[bucket] != NO_SERVER:
             self._held[self.at[bucket]].discard(bucket)
             self._moves[self.at[bucket]] = None
         self._held[server].add(bucket)
@@ -172,14 +173,14 @@ class _Flow:
 
     def _cheapest_moves(self, source: int) -> list[tuple[int, int]]:
         ranked = sorted((self._homes[bucket] == source, bucket) for bucket in self._held[source])
-        none = (_FAR, NOBODY)
+        none = (_FAR, NO_SERVER)
         first = (int(ranked[0][0]), ranked[0][1]) if ranked else none
         moves = [first] * len(self._held)
         if ranked:
             owner = self._owner[first[1]]
             moves[owner] = next(((int(price), b) for price, b in ranked if self._owner[b] != owner), none)
         for is_home, bucket in reversed(ranked):
-            if not is_home and self._homes[bucket] != NOBODY:
+            if not is_home and self._homes[bucket] != NO_SERVER:
                 moves[self._homes[bucket]] = (-1, bucket)
         moves[source] = none
         return moves

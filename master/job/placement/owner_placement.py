@@ -23,13 +23,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-LIKE: Final = 7 / 8
+SIMILAR_RATIO: Final = 7 / 8
 """What is at least so much of the largest of its class counts as large: below what measured loads differ by chance."""
 
-BUCKETS_A_SERVER: Final = 2
+LEAST_BUCKETS_PER_SERVER: Final = 2
 """A class has at least so many buckets for each server, or is joined with the next: fewer cannot be shared evenly."""
 
-NOBODY: Final = -1
+NO_SERVER: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +59,13 @@ def place(
 ) -> tuple[int, ...]:
     """The owner (0 to servers - 1) of each bucket.
 
-    `previous`: the owners now; another number is a server that leaves (NOBODY: the bucket is nowhere).  Empty or of
+    `previous`: the owners now; another number is a server that leaves (NO_SERVER: the bucket is nowhere).  Empty or of
     another length: all buckets are placed anew in runs, so that a server owns whole slices of a table (ADR 0310).
     `weights`: of each bucket, all alike when empty.  Raises ValueError for no servers, no buckets, or weights that
     are no measure.
     """
     _check(bucket_count, servers, weights)
-    held_by = previous if len(previous) == bucket_count else (NOBODY,) * bucket_count
+    held_by = previous if len(previous) == bucket_count else (NO_SERVER,) * bucket_count
     sizes = [weight.size_bytes for weight in weights] or [1] * bucket_count
     seating = _ClassPlacement(servers, sizes=sizes, previous=held_by)
     for members in classes(bucket_count, servers, weights):
@@ -96,26 +96,26 @@ def classes(bucket_count: int, servers: int, weights: Sequence[Weight] = ()) -> 
     if not weights:
         return (tuple(range(bucket_count)),)
     sizes, loads = [weight.size_bytes for weight in weights], [weight.load for weight in weights]
-    members = [by_load for by_size in _alike(range(bucket_count), sizes) for by_load in _alike(by_size, loads)]
+    members = [by_load for by_size in _similar(range(bucket_count), sizes) for by_load in _similar(by_size, loads)]
     joined: list[list[int]] = []
     for one in members:
-        if joined and len(joined[-1]) < BUCKETS_A_SERVER * servers:
+        if joined and len(joined[-1]) < LEAST_BUCKETS_PER_SERVER * servers:
             joined[-1] += one
         else:
             joined.append(one)
-    if len(joined) > 1 and len(joined[-1]) < BUCKETS_A_SERVER * servers:
+    if len(joined) > 1 and len(joined[-1]) < LEAST_BUCKETS_PER_SERVER * servers:
         joined[-2:] = [joined[-2] + joined[-1]]
     return tuple(tuple(one) for one in joined)
 
 
-def _alike(buckets: Iterable[int], measured: Sequence[float]) -> list[list[int]]:
+def _similar(buckets: Iterable[int], measured: Sequence[float]) -> list[list[int]]:
     """Largest first; those of equal measure in the order in which they came."""
     found: list[list[int]] = []
     least = math.inf
     for bucket in sorted(buckets, key=measured.__getitem__, reverse=True):
         if measured[bucket] < least:
             found.append([])
-            least = LIKE * measured[bucket]
+            least = SIMILAR_RATIO * measured[bucket]
         found[-1].append(bucket)
     return found
 
@@ -126,7 +126,7 @@ class _ClassPlacement:
     def __init__(self, servers: int, *, sizes: Sequence[int], previous: Sequence[int]) -> None:
         self._sizes, self._previous = sizes, previous
         self._filled = [0] * servers  # bytes
-        self.owner = [NOBODY] * len(previous)
+        self.owner = [NO_SERVER] * len(previous)
 
     def take(self, members: Sequence[int]) -> None:
         """Places one class."""
@@ -135,7 +135,7 @@ class _ClassPlacement:
         for server, (mine, target) in enumerate(zip(held, targets, strict=True)):
             for bucket in mine[:target]:
                 self._give(bucket, server)
-        homeless = (bucket for bucket in sorted(members) if self.owner[bucket] == NOBODY)
+        homeless = (bucket for bucket in sorted(members) if self.owner[bucket] == NO_SERVER)
         free = (s for s, target in enumerate(targets) for _ in range(target - min(target, len(held[s]))))
         for bucket, server in zip(homeless, free, strict=True):
             self._give(bucket, server)

@@ -76,9 +76,7 @@ def advance(turn: Turn) -> None:
             move_lifecycle.undo_all(turn)
             return
         read_marks(turn)
-    elif server_quorum.are_enough_here(state) and all(
-        server.is_connected for server in server_quorum.next_owners(state)
-    ):
+    elif server_quorum.has_quorum(state) and all(server.is_connected for server in server_quorum.next_owners(state)):
         if _has_successors(state):
             turn.recover(promotes_backups=True)
             advance(turn)
@@ -133,7 +131,7 @@ def handle_marks(turn: Turn, server: Server, answer: MarksReport) -> None:
     if not mine:
         return
     if not lists_exactly(answer.marks, mine):
-        if not state.recovery.is_asked_again:
+        if not state.recovery.is_second_request:
             rollback.lose_model(turn, f"{server.key.name} does not hold the buckets that it owns")
         return
     reports = state.recovery.marks.put(server.ordinal, answer)
@@ -176,7 +174,7 @@ def restart_marks(turn: Turn) -> None:
     """A server was lost without which the model is whole: others are asked in its place."""
     if turn.state.stage is RecoveryStage.READING_MARKS and not _is_whole(turn.state):
         turn.recover(
-            stage=RecoveryStage.GATHERING, kept=None, promotes_backups=True, is_asked_again=True, resend_at=None
+            stage=RecoveryStage.GATHERING, kept=None, promotes_backups=True, is_second_request=True, resend_at=None
         )
 
 
@@ -205,7 +203,7 @@ def serve(turn: Turn) -> None:
         owners_wait_ends=None,
         proceeds_without=False,
         promotes_backups=False,
-        is_asked_again=False,
+        is_second_request=False,
         unreadable_since=None,
         problem="",
     )

@@ -18,7 +18,7 @@ from master.api.positions import EMPTY
 from master.job.domain.durable_records import Backups, LineageRecord, RaiseLineage
 from master.job.domain.job_config import AfterLoss
 from master.job.placement.backup_placement import place_backups
-from master.job.placement.owner_placement import NOBODY, place
+from master.job.placement.owner_placement import NO_SERVER, place
 from master.job.recovery import server_quorum
 from master.job.state.bucket_table import owner_of
 from master.job.state.commit_attempt import give_up
@@ -46,7 +46,7 @@ def lose_model(turn: Turn, problem: str, *, rolls_back: bool = True) -> None:
         stage=state.stage if going_on else RecoveryStage.GATHERING,
         must_raise=True,
         rolls_back=state.recovery.rolls_back or rolls_back,
-        is_asked_again=False,
+        is_second_request=False,
         restored=frozenset(),
         resend_at=None,
     )
@@ -88,7 +88,7 @@ def _new_route(turn: Turn, number: Lineage) -> Route:
         bucket_count = len(before.owner)
     servers = server_quorum.next_owners(state)
     index = {server.ordinal: number for number, server in enumerate(servers)}
-    held = [index.get(before.servers[owner].ordinal, NOBODY) for owner in before.owner] if before else []
+    held = [index.get(before.servers[owner].ordinal, NO_SERVER) for owner in before.owner] if before else []
     return Route(
         revision=before.revision + 1 if before else 1,
         lineage=number,
@@ -106,15 +106,15 @@ def _new_backups(state: MasterState, route: Route) -> Backups | None:
     """
     if state.config.copies == 1:
         return None
-    nowhere, unnamed = (NOBODY,) * len(route.owner), (Version(0),) * len(route.owner)
+    nowhere, unnamed = (NO_SERVER,) * len(route.owner), (Version(0),) * len(route.owner)
     placed = place_backups(route.owner, len(route.servers), nowhere)
-    before = table_to_keep_by(state)
+    before = table_for_kept_buckets(state)
     may_stay = [before is not None and owner_of(before, b) == owner_of(route, b) for b in range(len(placed))]
-    holder = tuple(NOBODY if stays else at for stays, at in zip(may_stay, placed, strict=True))
+    holder = tuple(NO_SERVER if stays else at for stays, at in zip(may_stay, placed, strict=True))
     return Backups(holder=holder, since=unnamed, holder_since=unnamed)
 
 
-def table_to_keep_by(state: MasterState) -> Route | None:
+def table_for_kept_buckets(state: MasterState) -> Route | None:
     """The table of the lineage by which servers keep buckets; an older one if no server was told since."""
     if state.config.after_loss is AfterLoss.ROLL_BACK or state.recovery.rolls_back:
         return None

@@ -19,7 +19,7 @@ from master.job.state.members import Server, put_server
 from master.job.state.protocol_state import RecoveryStage
 
 
-def are_enough_here(state: MasterState) -> bool:
+def has_quorum(state: MasterState) -> bool:
     """True if each owner, or the process in its place, is here; at first as many servers as are wanted.
 
     Once a server is lost, servers that are not wanted any more are not waited for (ADR 0315); under a new master they
@@ -28,7 +28,7 @@ def are_enough_here(state: MasterState) -> bool:
     """
     if state.recovery.proceeds_without and _can_go_on(state):
         return True
-    here, wanted = set(state.members.servers), range(state.scale.wanted)
+    here, wanted = set(state.members.servers), range(state.scale.target)
     if state.route is None:
         return here.issuperset(wanted)
     owning = {state.route.servers[place].ordinal for place in state.route.owner} - state.recovery.departed
@@ -45,7 +45,7 @@ def await_owners(turn: Turn, *, is_new: bool = False) -> None:
     state, config = turn.state, turn.state.config
     window_ns = config.owners_window_ns if is_new else config.reconnect_window_ns
     if _may_be_succeeded(state):
-        window_ns = config.heirs_window_ns
+        window_ns = config.backup_owners_window_ns
     ends = turn.after(window_ns) if _may_be_succeeded(state) or config.most_servers > config.servers else None
     turn.recover(owners_wait_ends=ends, proceeds_without=False)
 
@@ -74,11 +74,11 @@ def is_successor_expected(state: MasterState) -> bool:
     """True while the job serves, a server was lost a short time ago and not all wanted servers are here; False for a
     complete job.
     """
-    are_all_here = state.members.servers.keys() >= set(range(state.scale.wanted))
-    return state.recovery.owners_wait_ends is not None and not are_all_here and not state.is_complete
+    are_all_present = state.members.servers.keys() >= set(range(state.scale.target))
+    return state.recovery.owners_wait_ends is not None and not are_all_present and not state.is_complete
 
 
-def handle_owners_awaited(turn: Turn, event: OwnersWaitEnded) -> None:
+def handle_owners_wait_ended(turn: Turn, event: OwnersWaitEnded) -> None:
     """The wait is over: first backups are promoted (rule 62), then the servers that are here go on.
 
     While too few are here the wait starts again.
@@ -87,7 +87,7 @@ def handle_owners_awaited(turn: Turn, event: OwnersWaitEnded) -> None:
     if state.recovery.owners_wait_ends != event.deadline:
         return
     if state.stage is RecoveryStage.SERVING:
-        _expect_nobody(turn)
+        _stop_expecting(turn)
         return
     if _may_be_succeeded(state):
         turn.recover(promotes_backups=bool(state.members.servers))  # else nobody reaches this master yet
@@ -98,7 +98,7 @@ def handle_owners_awaited(turn: Turn, event: OwnersWaitEnded) -> None:
         await_owners(turn)
 
 
-def _expect_nobody(turn: Turn) -> None:
+def _stop_expecting(turn: Turn) -> None:
     """Servers that stayed for a successor end after one more commit, since more was trained meanwhile."""
     turn.recover(owners_wait_ends=None)
     for server in turn.state.members.servers.values():
@@ -111,7 +111,7 @@ def _may_be_succeeded(state: MasterState) -> bool:
 
 
 def _can_go_on(state: MasterState) -> bool:
-    return len(_staying(state)) >= min(state.config.servers, state.scale.wanted)
+    return len(_staying(state)) >= min(state.config.servers, state.scale.target)
 
 
 def next_owners(state: MasterState) -> list[Server]:

@@ -36,7 +36,7 @@ _WAYS_ON: Final = (
 
 def handle_raised(turn: Turn, write: RaiseLineage) -> None:
     """The new lineage is durable: trainers of the old one are fenced, and servers restore (rules 14, 26, 30)."""
-    turn.recover(kept=rollback.table_to_keep_by(turn.state))
+    turn.recover(kept=rollback.table_for_kept_buckets(turn.state))
     turn.change(
         lineage=write.new,
         route=write.route or turn.state.route,
@@ -47,7 +47,7 @@ def handle_raised(turn: Turn, write: RaiseLineage) -> None:
         owner=None,
         is_world_free=True,
     )
-    high_water.await_nobody(turn)  # the leases of its lineage are void
+    high_water.stop_waiting_for_trainers(turn)  # the leases of its lineage are void
     turn.recover(quarantine=EMPTY)
     retain(turn)
     rollback.fence_all(turn, f"the model is of lineage {write.new.number} now: register again")

@@ -47,7 +47,7 @@ def handle_silent(turn: Turn, owner: Server, report: BackupSilent) -> None:
     backup = next((one for one in state.members.servers.values() if one.key.incarnation == report.backup), None)
     if not buckets or backup is None:
         return
-    if report.silent_s * SECOND >= state.config.apart_after_ns:
+    if report.silent_s * SECOND >= state.config.unreachable_after_ns:
         turn.change(moves=replace(state.moves, unreachable_backups=state.moves.unreachable_backups | buckets))
     elif backup.is_connected and promotion.is_spare(state, backup.key):
         turn.change(members=put_server(state.members, replace(backup, away_since=turn.now, is_suspected=True)))

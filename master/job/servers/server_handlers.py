@@ -106,7 +106,7 @@ def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
     state = turn.state
     again = turn.after(state.config.answer_timeout_ns)
     if state.recovery.resend_at == event.deadline:
-        turn.recover(resend_at=again, is_asked_again=False)
+        turn.recover(resend_at=again, is_second_request=False)
         for server in state.members.servers.values():
             model_recovery.resend_ask_marks(turn, server)
             server_restore.resend_restore(turn, server)
@@ -115,7 +115,9 @@ def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
         for server in state.members.servers.values():
             skip_agreement.resend_skip(turn, server)
     if state.moves.resend_at == event.deadline:
-        is_over = move_lifecycle.is_quiet(state) and not state.moves.unready_backups and rebalancing.are_all_here(state)
+        is_over = (
+            move_lifecycle.is_quiet(state) and not state.moves.unready_backups and rebalancing.are_all_connected(state)
+        )
         turn.change(moves=replace(state.moves, resend_at=None if is_over else again))
         for server in state.members.servers.values():
             rebalancing.admit_server(turn, server)
@@ -168,7 +170,7 @@ def lose_server(turn: Turn, server: Server, why: str) -> None:
     state = turn.state
     had_copies = state.table is not None and server.key in bucket_table.holders(state.table)
     turn.change(members=drop_server(state.members, server), promotions=state.promotions.without(server.ordinal))
-    if turn.state.commit.is_owed_by(server.ordinal):
+    if turn.state.commit.is_waiting_for(server.ordinal):
         give_up(turn, f"{server.key.name}, whose file was still awaited, has left the job")
     if move_lifecycle.remove_server(turn, server):
         model_recovery.restart_marks(turn)

@@ -40,7 +40,7 @@ def _may_end(state: MasterState, server: Server) -> bool:
     """True if the server may end; one that is not wanted and holds no model waits, it may be wanted again."""
     if state.route is None or state.failed:
         return server.is_leaving
-    if state.moves.writing or state.stage is RecoveryStage.RAISING or state.commit.is_owed_by(server.ordinal):
+    if state.moves.writing or state.stage is RecoveryStage.RAISING or state.commit.is_waiting_for(server.ordinal):
         return False
     if any(server.key in (intent.source, intent.target) for intent in state.moves.intents):
         return False

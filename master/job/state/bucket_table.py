@@ -15,7 +15,7 @@ from typing import TypeVar
 from master.api.identities import Incarnation, Route, ServerPlace, Version
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain.durable_records import Backups, BucketTable, Intent, MemberKey
-from master.job.placement.owner_placement import NOBODY
+from master.job.placement.owner_placement import NO_SERVER
 
 _T = TypeVar("_T")
 
@@ -69,20 +69,20 @@ def backup_of(table: BucketTable, bucket: int) -> MemberKey | None:
 
 
 def backup_place(table: BucketTable, bucket: int) -> ServerPlace | None:
-    holder = table.backups.holder[bucket] if table.backups else NOBODY
-    return None if holder == NOBODY else table.route.servers[holder]
+    holder = table.backups.holder[bucket] if table.backups else NO_SERVER
+    return None if holder == NO_SERVER else table.route.servers[holder]
 
 
 def holders(table: BucketTable) -> frozenset[MemberKey]:
     """The processes with a copy that counts: owners and backups."""
-    found = set(table.backups.holder) - {NOBODY} if table.backups else set()
+    found = set(table.backups.holder) - {NO_SERVER} if table.backups else set()
     return owners(table.route) | {key_of(table.route.servers[place]) for place in found}
 
 
 def backed_of(table: BucketTable, buckets: PositionSet) -> PositionSet:
     """Those of these buckets that have a backup."""
     holder = table.backups.holder if table.backups else ()
-    return PositionSet.of(*(bucket for bucket in buckets if holder[bucket] != NOBODY)) if holder else EMPTY
+    return PositionSet.of(*(bucket for bucket in buckets if holder[bucket] != NO_SERVER)) if holder else EMPTY
 
 
 def all_backed(table: BucketTable) -> PositionSet:
@@ -94,7 +94,7 @@ def alone(table: BucketTable) -> int:
     """The number of buckets with one copy where two are wanted: to lose such a server is to lose the
     model (rule 62).
     """
-    return table.backups.holder.count(NOBODY) if table.backups else 0
+    return table.backups.holder.count(NO_SERVER) if table.backups else 0
 
 
 def changed(old: BucketTable, new: BucketTable) -> PositionSet:
@@ -130,7 +130,7 @@ def flipped(table: BucketTable, intent: Intent, *, source_stays: bool = False) -
     if table.backups and intent.bucket in table.backups.wanted:
         return _ended(table, {intent.bucket: (table.route.owner[intent.bucket], target)})
     backup = _holder(table, intent.bucket)
-    if table.backups and backup == NOBODY and source_stays:
+    if table.backups and backup == NO_SERVER and source_stays:
         backup = table.route.owner[intent.bucket]
     return _ended(table, {intent.bucket: (target, backup)})
 
@@ -144,17 +144,17 @@ def undone(table: BucketTable, intent: Intent) -> BucketTable:
 def promoted(table: BucketTable, *buckets: int) -> BucketTable:
     """PROMOTE: version v becomes v + 1 at the backup, which has no backup itself; moves of it end (rule 62)."""
     backups = {bucket: _holder(table, bucket) for bucket in buckets}
-    assert NOBODY not in backups.values(), f"some of {buckets} have no backup"
-    return _ended(table, {bucket: (backup, NOBODY) for bucket, backup in backups.items()})
+    assert NO_SERVER not in backups.values(), f"some of {buckets} have no backup"
+    return _ended(table, {bucket: (backup, NO_SERVER) for bucket, backup in backups.items()})
 
 
 def left_alone(table: BucketTable, *buckets: int) -> BucketTable:
     """ALONE: version v becomes v + 1 at the owner, which has no backup any more; moves of it end (rule 62)."""
-    return _ended(table, {bucket: (table.route.owner[bucket], NOBODY) for bucket in buckets})
+    return _ended(table, {bucket: (table.route.owner[bucket], NO_SERVER) for bucket in buckets})
 
 
 def _holder(table: BucketTable, bucket: int) -> int:
-    return table.backups.holder[bucket] if table.backups else NOBODY
+    return table.backups.holder[bucket] if table.backups else NO_SERVER
 
 
 def _ended(table: BucketTable, ends: Mapping[int, tuple[int, int]]) -> BucketTable:
@@ -209,13 +209,13 @@ def since(table: BucketTable, bucket: int) -> Version:
 def without_idle_places(table: BucketTable, staying: Collection[Incarnation]) -> BucketTable:
     """The table without places that have no copy and no move, except those of `staying`."""
     route, backups = table.route, table.backups
-    used = set(route.owner) | (set(backups.holder) - {NOBODY} if backups else set())
+    used = set(route.owner) | (set(backups.holder) - {NO_SERVER} if backups else set())
     needed = {route.servers[place].incarnation for place in used}
     needed |= {intent.target.incarnation for intent in table.intents} | set(staying)
     kept = [i for i, place in enumerate(route.servers) if place.incarnation in needed]
     if len(kept) == len(route.servers):
         return table
-    index = {old: new for new, old in enumerate(kept)} | {NOBODY: NOBODY}
+    index = {old: new for new, old in enumerate(kept)} | {NO_SERVER: NO_SERVER}
     servers = tuple(route.servers[i] for i in kept)
     if backups:
         backups = replace(backups, holder=tuple(index[holder] for holder in backups.holder))

@@ -49,7 +49,7 @@ def give_up(turn: Turn, problem: str, *, is_storage: bool = False) -> None:
             refusals=given_up.refusals + 1,
             problem=problem,
         ),
-        dispatch=replace(turn.state.dispatch, wanted=EMPTY),
+        dispatch=replace(turn.state.dispatch, wanted_by_cut=EMPTY),
     )
 
 

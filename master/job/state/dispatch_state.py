@@ -34,8 +34,8 @@ class TrainerLeases:
     granted: tuple[int, ...] = ()  # numbers of the leases that answered it
 
 
-_EMPTY_HANDED: Final = TrainerLeases()
-_NOBODY: Final[FrozenMap[Incarnation, TrainerLeases]] = FrozenMap()
+_NO_LEASES: Final = TrainerLeases()
+_NO_HOLDERS: Final[FrozenMap[Incarnation, TrainerLeases]] = FrozenMap()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +50,10 @@ class DispatchState:
     skipping: PositionSet = EMPTY
     committed: PositionSet = EMPTY
     quarantined: PositionSet = EMPTY
-    holders: FrozenMap[Incarnation, TrainerLeases] = _NOBODY
+    holders: FrozenMap[Incarnation, TrainerLeases] = _NO_HOLDERS
     lease_count: int = 0
     next_number: int = 1
-    wanted: PositionSet = EMPTY  # of the open cut: leased before all else (rule 20)
+    wanted_by_cut: PositionSet = EMPTY  # of the open cut: leased before all else (rule 20)
     isolator: Incarnation | None = None  # the trainer that finishes its leases first, to try prime suspects alone (M4)
     granting_from: int = 0  # while leases of an earlier master may be claimed: its high-water mark (rule 18)
     frontier: int = 0  # nothing from here on was ever leased
@@ -132,7 +132,7 @@ def void_leases(dispatch: DispatchState) -> DispatchState:
         todo=dispatch.everything - dispatch.committed - dispatch.quarantined,
         done=EMPTY,
         skipping=EMPTY,
-        wanted=EMPTY,
+        wanted_by_cut=EMPTY,
         isolator=None,
         holders=FrozenMap({key: TrainerLeases(request=holder.request) for key, holder in dispatch.holders.items()}),
         lease_count=0,

@@ -102,7 +102,7 @@ class MasterState:
 
     def has_to_leave(self, server: Server) -> bool:
         """True if the server said that it leaves, was released, or the job is to have fewer servers."""
-        return server.is_leaving or server.is_released or server.ordinal >= self.scale.wanted
+        return server.is_leaving or server.is_released or server.ordinal >= self.scale.target
 
     @property
     def is_complete(self) -> bool:

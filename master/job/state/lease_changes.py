@@ -8,7 +8,7 @@ from master.api.identities import Incarnation, Lease, LeaseToken, Lineage, Term
 from master.api.positions import EMPTY, PositionSet, union
 from master.job.domain.durable_records import Instant
 from master.job.domain.frozen_map import copy_with
-from master.job.state.dispatch_state import _EMPTY_HANDED, DispatchState, TrainerLeases
+from master.job.state.dispatch_state import _NO_LEASES, DispatchState, TrainerLeases
 
 
 def add_leases(
@@ -30,7 +30,7 @@ def add_leases(
         token = LeaseToken(term=term, lineage=lineage, incarnation=key, number=number)
         made.append(Lease(token=token, positions=piece))
         todo, number, frontier = todo - piece, number + 1, max(frontier, piece.bounds[-1])
-    leases, before = tuple(made), dispatch.holders.get(key) or _EMPTY_HANDED
+    leases, before = tuple(made), dispatch.holders.get(key) or _NO_LEASES
     holder = TrainerLeases(
         leases=before.leases + leases,
         progress_deadline=before.progress_deadline if before.leases else idle_deadline,
@@ -55,7 +55,7 @@ def ack_positions(
 
     With a token that is not live nothing changes (rules 3, 12, 15).
     """
-    holder, taken, ended = _taken(dispatch, token, positions, deadline)
+    holder, taken, ended = _remove_positions(dispatch, token, positions, deadline)
     if holder is None:
         return dispatch, EMPTY
     return copy_with(
@@ -68,7 +68,7 @@ def ack_positions(
 
 def return_positions(dispatch: DispatchState, token: LeaseToken, positions: PositionSet) -> DispatchState:
     """The positions that the lease still held are TODO again, at the front by their number (rules 13, 16)."""
-    holder, taken, ended = _taken(dispatch, token, positions)
+    holder, taken, ended = _remove_positions(dispatch, token, positions)
     if holder is None:
         return dispatch
     return copy_with(
@@ -79,11 +79,11 @@ def return_positions(dispatch: DispatchState, token: LeaseToken, positions: Posi
     )
 
 
-def _taken(
+def _remove_positions(
     dispatch: DispatchState, token: LeaseToken, positions: PositionSet, deadline: Instant | None = None
 ) -> tuple[TrainerLeases | None, PositionSet, bool]:
     """The leases without these positions, the positions taken, and whether the lease ends; None: no such live lease."""
-    holder = dispatch.holders.get(token.incarnation) or _EMPTY_HANDED
+    holder = dispatch.holders.get(token.incarnation) or _NO_LEASES
     at = _try_place(holder.leases, token)
     if at is None:
         return None, EMPTY, False
@@ -135,7 +135,7 @@ def reclaim_leases(
 
     They get new tokens and lose what is done already.  All its other leases return.
     """
-    request = (dispatch.holders.get(key) or _EMPTY_HANDED).request - 1  # the answer to the last one may have been lost
+    request = (dispatch.holders.get(key) or _NO_LEASES).request - 1  # the answer to the last one may have been lost
     dispatch, _ = drop_leases(dispatch, key)
     settled = dispatch.done | dispatch.committed | dispatch.quarantined | dispatch.skipping
     free, pieces = dispatch.todo, []

@@ -48,7 +48,7 @@ class RecoveryState:
     departed: frozenset[int] = frozenset()  # ordinals of owners that were leaving: nobody need come in their place
     quarantine: PositionSet = EMPTY  # goes into the next lineage record (rule 31)
     marks: FrozenMap[int, MarksReport] = _NO_MARKS
-    is_asked_again: bool = False  # other owners were asked for marks before: an answer may be from then
+    is_second_request: bool = False  # other owners were asked for marks before: an answer may be from then
     restored: frozenset[int] = frozenset()
     resend_at: Instant | None = None  # when servers that have not answered are asked again
     owners_wait_ends: Instant | None = None  # until then missing owners may still come (`server_quorum`)
@@ -97,7 +97,7 @@ class CommitState:
     manifest: Manifest | None = None
     offer: ModelOffer | None = None
 
-    def is_owed_by(self, ordinal: int) -> bool:
+    def is_waiting_for(self, ordinal: int) -> bool:
         """True if the attempt waits for this server: it was asked, and its file is not written yet."""
         is_open = self.phase in (CommitPhase.HOLDING, CommitPhase.WRITING)
         return is_open and ordinal in self.asked and ordinal not in self.files
@@ -154,10 +154,10 @@ class BucketMoves:
 class ServerScale:
     """The number of servers that the job wants (`server_scaling`)."""
 
-    wanted: int = 0  # the number that holds: durable, or what the job began with
+    target: int = 0  # the number that holds: durable, or what the job began with
     newest: int = 0  # requested last
     writing: int | None = None  # being recorded
-    asking: tuple[int, ...] = ()  # requests that are answered once `newest` holds
+    waiting_requests: tuple[int, ...] = ()  # requests that are answered once `newest` holds
     replaced: str = ""  # what their answer says of the number before
 
 

@@ -58,7 +58,7 @@ class FailureCounts:
         """Positions that one more failure quarantines."""
         return self._at_least(max(1, limit - 1))
 
-    def condemned(self, limit: int) -> PositionSet:
+    def to_quarantine(self, limit: int) -> PositionSet:
         """Positions with `limit` failures on as many trainers."""
         return self._at_least(limit)
 
@@ -91,7 +91,7 @@ def count_failure(
     return replace(failures, layers=tuple(layer for layer in layers if layer))
 
 
-def acquit(failures: FailureCounts, positions: PositionSet) -> FailureCounts:
+def clear_positions(failures: FailureCounts, positions: PositionSet) -> FailureCounts:
     """These positions were completed or quarantined: they are not suspects, and the row of failures ends."""
     if failures.is_clear:
         return failures

@@ -19,7 +19,7 @@ from master.job.state.job_state import Turn
 from master.job.state.lease_changes import ack_positions, add_leases, reclaim_leases, renew_leases, return_positions
 from master.job.state.members import Trainer, put_trainer, retire, trainer_of
 from master.job.state.protocol_state import RecoveryStage
-from master.job.state.trainer_failures import acquit
+from master.job.state.trainer_failures import clear_positions
 from master.job.trainers.model_holder import refuse_second_model, try_admit
 from master.job.trainers.trainer_loss import leased_by, lose_trainer, send_ranks
 
@@ -53,7 +53,7 @@ def handle_register(turn: Turn, registration: RegisterTrainer) -> None:
     turn.change(dispatch=dispatch)
     add_trainer(turn, key)
     if kept:
-        _note_start(turn, trainer)
+        _record_first_lease(turn, trainer)
     turn.send(
         key,
         Registered(
@@ -133,11 +133,11 @@ def _grant(turn: Turn, trainer: Trainer, message: Acquire) -> None:
         idle_deadline=_deadline(turn, trainer),
     )
     turn.change(dispatch=dispatch)
-    _note_start(turn, trainer)
+    _record_first_lease(turn, trainer)
     turn.send(trainer.key, Granted(request=message.request, leases=leases))
 
 
-def _note_start(turn: Turn, trainer: Trainer) -> None:
+def _record_first_lease(turn: Turn, trainer: Trainer) -> None:
     """The trainer holds its first lease under this master."""
     if trainer.start_by is None:
         start_by = turn.after(turn.state.config.lease_first_ns)
@@ -193,7 +193,7 @@ def handle_ack(turn: Turn, trainer: Trainer, message: Ack) -> None:
     if not trainer.has_worked:
         turn.change(members=put_trainer(state.members, replace(trainer, has_worked=True)))
     if not state.failures.is_clear:
-        turn.change(failures=acquit(state.failures, taken))
+        turn.change(failures=clear_positions(state.failures, taken))
 
 
 def handle_return(turn: Turn, trainer: Trainer, message: Return) -> None:

@@ -54,7 +54,7 @@ def _count(turn: Turn, trainer: Trainer, positions: PositionSet, message: str, *
 
 def handle_leave(turn: Turn, trainer: Trainer) -> None:
     """The trainer is drained: its positions return, and it is no member any more (rule 13)."""
-    _part(turn, trainer, retired=True)
+    _remove_trainer(turn, trainer, retired=True)
 
 
 def lose_trainer(turn: Turn, trainer: Trainer, why: str) -> None:
@@ -62,7 +62,7 @@ def lose_trainer(turn: Turn, trainer: Trainer, why: str) -> None:
     in_flight = leased_by(turn.state.dispatch, trainer.key)
     if in_flight:
         _count(turn, trainer, in_flight, why, has_raised=False)
-    _part(turn, trainer, retired=False)
+    _remove_trainer(turn, trainer, retired=False)
 
 
 def handle_lease_expired(turn: Turn, event: LeaseExpired) -> None:
@@ -70,11 +70,11 @@ def handle_lease_expired(turn: Turn, event: LeaseExpired) -> None:
     trainer = turn.state.members.try_trainer(event.trainer)
     holder = turn.state.dispatch.holders.get(event.trainer.incarnation)
     if trainer and holder and holder.leases and holder.progress_deadline == event.deadline:
-        _part(turn, trainer, retired=False)
+        _remove_trainer(turn, trainer, retired=False)
         turn.send(event.trainer, Fenced(reason="no progress for longer than the lease allows: register again"))
 
 
-def _part(turn: Turn, trainer: Trainer, *, retired: bool) -> None:
+def _remove_trainer(turn: Turn, trainer: Trainer, *, retired: bool) -> None:
     dispatch, _ = drop_leases(turn.state.dispatch, trainer.key.incarnation)
     turn.change(members=drop_trainer(turn.state.members, trainer.key, retired=retired), dispatch=dispatch)
     remove_trainer(turn, trainer.key)
@@ -96,11 +96,11 @@ def shorten_for_cut(turn: Turn) -> None:
     A trainer that was killed in the middle of a push would hold the checkpoint up for the whole window.
     """
     dispatch, ends = turn.state.dispatch, turn.after(turn.state.config.short_window_ns)
-    for trainer in turn.state.members.trainers.values() if dispatch.wanted else ():
+    for trainer in turn.state.members.trainers.values() if dispatch.wanted_by_cut else ():
         if (
             trainer.window_ends is not None
             and trainer.window_ends > ends
-            and dispatch.wanted & leased_by(dispatch, trainer.key)
+            and dispatch.wanted_by_cut & leased_by(dispatch, trainer.key)
         ):
             turn.change(members=put_trainer(turn.state.members, replace(trainer, window_ends=ends)))
 

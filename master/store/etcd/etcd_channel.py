@@ -82,7 +82,7 @@ class EtcdChannel:
     def current(self) -> EtcdEndpoint:
         return self._members[self._current]
 
-    def leave(self, member: EtcdEndpoint) -> None:
+    def switch_from(self, member: EtcdEndpoint) -> None:
         """The member failed: the next one is in use, unless another call has moved on already."""
         if member is self.current:
             self._current = (self._current + 1) % len(self._members)
@@ -90,7 +90,7 @@ class EtcdChannel:
     def forget_token(self) -> None:
         self._token = None
 
-    def take_stale(self, details: str) -> None:
+    def handle_stale_token(self, details: str) -> None:
         """Forgets the token unless it is still good.
 
         A simple token outlives changes of other users; a JWT is bound to the revision at which it was made.  A new
@@ -119,11 +119,11 @@ class EtcdChannel:
         """The master's error for etcd's; the next call uses another member, or another token."""
         details = error.details() or ""
         if self._token is not None and is_stale_token(details):
-            self.take_stale(details)
+            self.handle_stale_token(details)
             return StaleTokenError(f"etcd refused a token: {details}", retry_after_s=0.0)
         failure = translate(error)
         if isinstance(failure, StoreUnavailableError):
-            self.leave(member)
+            self.switch_from(member)
         return failure
 
     async def authenticate(self) -> None:

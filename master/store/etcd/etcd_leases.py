@@ -59,7 +59,7 @@ class Leases:
                 case grpc.aio.AioRpcError():
                     raise self._channel.failed(member, error) from error
                 case TimeoutError() | asyncio.InvalidStateError():  # no answer; or the stream was over already
-                    self._channel.leave(member)
+                    self._channel.switch_from(member)
                     raise StoreUnavailableError(f"etcd at {member.endpoint} does not answer lease renewals") from error
                 case _:
                     raise

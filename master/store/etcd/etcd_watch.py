@@ -34,7 +34,7 @@ async def watch(channel: EtcdChannel, prefix: Key, after: Revision) -> AsyncGene
                         break
         except StoreUnavailableError as error:
             if isinstance(error, StaleTokenError):
-                channel.take_stale(str(error))
+                channel.handle_stale_token(str(error))
             await asyncio.sleep(RECONNECT_AFTER_S)
         except StoreAccessError:
             refusals += 1

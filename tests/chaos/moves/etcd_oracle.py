@@ -9,7 +9,7 @@ from master.api.identities import ServerPlace
 from master.durable.transactions import durable_keys, parse_durable
 from master.errors import StoreUnavailableError
 from master.job.domain.durable_records import UNNAMED_ORIGIN
-from master.job.placement.owner_placement import NOBODY
+from master.job.placement.owner_placement import NO_SERVER
 from master.store.etcd.etcd_config import EtcdConfig
 from master.store.etcd.etcd_store import EtcdStore
 
@@ -52,9 +52,9 @@ class EtcdOracle:
         if durable.route is None or durable.lineage is None:
             return None
         route = durable.route
-        backups = durable.backups.holder if durable.backups else (NOBODY,) * len(route.owner)
+        backups = durable.backups.holder if durable.backups else (NO_SERVER,) * len(route.owner)
         copies = [
-            (_key(route.servers[owner]), _key(route.servers[holder]) if holder != NOBODY else None)
+            (_key(route.servers[owner]), _key(route.servers[holder]) if holder != NO_SERVER else None)
             for owner, holder in zip(route.owner, backups, strict=True)
         ]
         owners = frozenset(owner for owner, _ in copies)

@@ -15,7 +15,7 @@ from master.api.messages.to_members import Activate, Cut, Forget, Freeze, Hold, 
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain.durable_records import Backups, BucketTable, ChangeTable, Intent
 from master.job.domain.job_events import Persisted
-from master.job.placement.owner_placement import NOBODY
+from master.job.placement.owner_placement import NO_SERVER
 from master.job.state import bucket_table
 from tests.chaos.moves.failpoints import COPY_STEPS, HOOK, SENT_STEPS, Failpoints, Step
 from tests.chaos.moves.fault_matrix import PREREQUISITES, FaultMatrix, FaultTarget
@@ -60,7 +60,7 @@ INTENT = Intent(
 STILL = BucketTable(route=Route(revision=1, lineage=G, servers=(HERE, THERE), owner=(0,), version=(V,)))
 MOVING = replace(STILL, intents=(INTENT,))
 ALL = PositionSet.of(0)
-ONE_COPY = replace(STILL, backups=Backups(holder=(NOBODY,), since=(V,), holder_since=(V,)))
+ONE_COPY = replace(STILL, backups=Backups(holder=(NO_SERVER,), since=(V,), holder_since=(V,)))
 WANTING = replace(ONE_COPY, intents=(INTENT,), backups=replace(ONE_COPY.backups, wanted=ALL))
 PAIRED = bucket_table.flipped(WANTING, INTENT)
 FILE = FileRecord(name="f", size_bytes=0, digest="", lineage=G, marks=())

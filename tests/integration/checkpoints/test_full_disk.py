@@ -52,7 +52,7 @@ def test_a_disk_that_fills_at_any_write_of_a_commit_leaves_the_last_one(storage)
         ballast = leave(storage, pages)
         try:
             second = committed(storage, 2, first.id)
-            folder.note_head(second.id)
+            folder.write_head(second.id)
             folder.retain(frozenset({second.id}))
         except StorageError:
             assert started(storage) == before, f"{pages} pages"

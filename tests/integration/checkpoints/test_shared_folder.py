@@ -6,7 +6,7 @@ import pytest
 
 from master.api.checkpoints.folder_contents import read_contents
 from master.api.checkpoints.local_storage import LocalStorage
-from master.api.checkpoints.resume import overtaken_by
+from master.api.checkpoints.resume import later_commit_after
 from master.api.identities import DatasetSpec
 from tests.harness.master_process import JOB, MasterProcess, Sharder, leads, running, wait_for_condition
 from tests.harness.master_status import get_status
@@ -47,4 +47,4 @@ async def test_a_second_job_in_the_folder_of_a_first_one_is_told_and_costs_it_no
     head = contents.manifests[contents.head]  # the last that the first one committed, or has left behind as it ended
     assert head.history == "job-1"
     assert len(head.data) >= status.positions.committed
-    assert not overtaken_by(head, contents.manifests, contents.retired)
+    assert not later_commit_after(head, contents.manifests, contents.retired)

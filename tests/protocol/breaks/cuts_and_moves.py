@@ -158,7 +158,7 @@ BREAKS: Final = (
     Break(
         name="freeze-keeps-fork",
         rule="59: FREEZE ends a fork that wants something of the bucket",
-        patches=((bucket_moves, "_let_go", keeps_the_fork),),
+        patches=((bucket_moves, "_end_fork_that_wants", keeps_the_fork),),
         setting=replace(HASTY, positions=2, buckets=2, moves_in=CommitPhase.WRITING),
         limits=Limits(states=250_000, seconds=1800),
         is_long=True,
@@ -167,7 +167,7 @@ BREAKS: Final = (
         name="fork-after-freeze",
         rule="59: nor does a fork of a frozen copy take a push",
         patches=(
-            (bucket_moves, "_let_go", keeps_the_fork),
+            (bucket_moves, "_end_fork_that_wants", keeps_the_fork),
             (pushes._PushEvaluation, "_mark", fork_takes_what_the_frozen_lacks),
         ),
         setting=replace(HASTY, positions=2, buckets=2, moves_in=CommitPhase.WRITING),

@@ -135,7 +135,7 @@ BREAKS: Final = (
     Break(
         name="keep-torn-skip",
         rule="31: buckets that disagree about a SKIP roll back",
-        patches=((rollback, "table_to_keep_by", kept_whatever_is_wrong),),
+        patches=((rollback, "table_for_kept_buckets", kept_whatever_is_wrong),),
         setting=replace(ALONE, quarantine_after=1, faults=Faults(raising=1)),
         limits=Limits(states=60_000),
     ),

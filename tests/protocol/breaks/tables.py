@@ -41,7 +41,7 @@ def same_version_thaws(state: ServerState, number: Any, order: Any) -> Any:
 def every_owner_comes_back(state: Any) -> bool:
     here = set(state.members.servers)
     owning = {state.route.servers[place].ordinal for place in state.route.owner} if state.route else set()
-    return bool(here) and here >= (owning or set(range(state.scale.wanted)))
+    return bool(here) and here >= (owning or set(range(state.scale.target)))
 
 
 def undone_at_the_same_version(now: BucketTable, intent: Any) -> BucketTable:
@@ -158,7 +158,7 @@ BREAKS: Final = (
     Break(
         name="unwanted-is-waited-for",
         rule="49: after a loss nobody waits for a server that is not wanted (ADR 0315)",
-        patches=((server_quorum, "are_enough_here", every_owner_comes_back),),
+        patches=((server_quorum, "has_quorum", every_owner_comes_back),),
         setting=Setting(trainers=1, positions=1, faults=Faults(wish=1, server_crash=1)),
         limits=Limits(states=12_000),
     ),

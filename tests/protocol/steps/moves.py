@@ -80,7 +80,7 @@ def of_wishes(cast: Cast, world: World) -> Iterator[Change]:
     for n in range(1, cast.setting.servers + 1):
         if n != world.wish:
             yield Change(Label("{} servers are WANTED", (n,)), lambda d, n=n: _wish(d, n), "wish")
-    if world.wish not in (scale.newest, scale.wanted) or (scale.wanted != world.wish and not scale.asking):
+    if world.wish not in (scale.newest, scale.target) or (scale.target != world.wish and not scale.waiting_requests):
         label = Label("the master is told again that {} servers are wanted", (world.wish,))
         yield Change(label, lambda d: _wish(d, d.wish))
     for s in range(world.wish):

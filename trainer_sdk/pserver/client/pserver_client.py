@@ -67,7 +67,7 @@ class PulledRows(NamedTuple):
     rows: Array
 
 
-class _Question(NamedTuple):
+class _PullRequest(NamedTuple):
     """A pull of dense tables: the arrays for its answer, and the requests to each server."""
 
     tables: dict[str, Array]
@@ -95,7 +95,7 @@ class PserverClient:
         self._shares: tuple[Share, ...] = ()
         self._layout = Layout.of((), 1)
         self._all_buckets = EMPTY
-        self._questions: dict[tuple[str, ...] | None, _Question] = {}
+        self._questions: dict[tuple[str, ...] | None, _PullRequest] = {}
         self._arrays: dict[str, Array] = {}
 
     def set_route(self, route: Route, tables: tuple[TableSpec, ...], bucket_count: int) -> None:
@@ -133,7 +133,7 @@ class PserverClient:
 
         Raises NotReadyError (a server restores, or the route is old) and ServerUnavailableError.
         """
-        question = self._question(names)
+        question = self._pull_request(names)
         return PulledTables(self._pull_at_one_lineage(question.requests), dict(question.tables))
 
     def pull_rows(self, name: str, ids: npt.ArrayLike) -> PulledRows:
@@ -193,7 +193,7 @@ class PserverClient:
         """
         deadline_s = time.monotonic() + self._settings.budget_s
         flat = self._checked(positions, gradients)
-        question = self._question(names)
+        question = self._pull_request(names)
         requests = [
             (*self._push_request(share, lineage, positions, flat), *requested)
             for share, requested in zip(self._shares, question.requests, strict=True)
@@ -208,7 +208,7 @@ class PserverClient:
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
-    def _question(self, names: Iterable[str] | None) -> _Question:
+    def _pull_request(self, names: Iterable[str] | None) -> _PullRequest:
         """Requests for a pull of these tables; heads and memory are kept until the route changes."""
         key = None if names is None else tuple(names)
         found = self._questions.get(key)
@@ -216,12 +216,12 @@ class PserverClient:
             found = self._questions[key] = self._new_question(key)
         return found
 
-    def _new_question(self, names: tuple[str, ...] | None) -> _Question:
+    def _new_question(self, names: tuple[str, ...] | None) -> _PullRequest:
         layout = self._layout
         wanted = range(len(layout.tables)) if names is None else [layout.index_of(name) for name in names]
         dense = [index for index in wanted if layout.dense[index] is not None]
         tables = {layout.tables[index].name: self._arrays[layout.tables[index].name] for index in dense}
-        return _Question(tables, tuple(self._dense_question(share, dense) for share in self._shares))
+        return _PullRequest(tables, tuple(self._dense_question(share, dense) for share in self._shares))
 
     def _dense_question(self, share: Share, tables: Iterable[int]) -> ServerRequests:
         if not share.buckets:

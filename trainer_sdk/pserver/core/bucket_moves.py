@@ -72,7 +72,7 @@ def handle_freeze(state: ServerState, event: Freeze) -> ServerStep:
     group = _try_live(state, event.bucket)
     if event.lineage != state.lineage or group is None or group.version != event.version or group.is_backup:
         return ServerStep(state)
-    state, effects = _let_go(state, group)
+    state, effects = _end_fork_that_wants(state, group)
     inside, outside = split_groups(state.groups, PositionSet.of(event.bucket))
     frozen = replace(inside[0], is_frozen=True)
     after = replace(state, groups=merge_groups((*outside, frozen)))
@@ -271,7 +271,7 @@ def _dropped(before: ServerState, after: ServerState) -> tuple[ServerEffect, ...
 # ---- cuts -----------------------------------------------------------------------------------------------------------
 
 
-def _let_go(state: ServerState, group: BucketGroup) -> tuple[ServerState, tuple[ServerEffect, ...]]:
+def _end_fork_that_wants(state: ServerState, group: BucketGroup) -> tuple[ServerState, tuple[ServerEffect, ...]]:
     """Ends the open fork if it still wants positions of this group."""
     if group.fork is None or not group.fork.wanted:
         return state, ()
@@ -284,7 +284,7 @@ def _without_live(state: ServerState, buckets: PositionSet) -> tuple[ServerState
         return state, ()
     effects: tuple[ServerEffect, ...] = ()
     for group in split_groups(state.groups, buckets)[0]:
-        state, ended = _let_go(state, group)
+        state, ended = _end_fork_that_wants(state, group)
         effects += ended
     inside, outside = split_groups(state.groups, buckets)
     if not inside:

@@ -199,35 +199,37 @@ def check_state(state: ServerState) -> None:
     forked = state.cut is not None and state.cut.phase in FORKED
     seen = EMPTY
     for g in state.groups:
-        _must(bool(g.buckets) and g.buckets.isdisjoint(seen), "every bucket is in exactly one group", g)
+        _expect(bool(g.buckets) and g.buckets.isdisjoint(seen), "every bucket is in exactly one group", g)
         seen |= g.buckets
-        _must(g.fork is None or forked, "buckets are forked only while a cut is open or sealed", g)
+        _expect(g.fork is None or forked, "buckets are forked only while a cut is open or sealed", g)
         if g.fork is not None:
-            _must(g.fork.applied <= g.applied, "the fork has applied nothing that the live bucket lacks", g)
-            _must(g.fork.wanted.isdisjoint(g.applied), "the live bucket has no position of D that the fork lacks", g)
-            _must(not (g.is_frozen and g.fork.wanted), "no fork waits for a bucket that is frozen (rule 59)", g)
+            _expect(g.fork.applied <= g.applied, "the fork has applied nothing that the live bucket lacks", g)
+            _expect(g.fork.wanted.isdisjoint(g.applied), "the live bucket has no position of D that the fork lacks", g)
+            _expect(not (g.is_frozen and g.fork.wanted), "no fork waits for a bucket that is frozen (rule 59)", g)
         is_plain = g.fork is None and g.backup is None and not g.is_frozen
-        _must(not g.is_backup or is_plain, "a backup has no fork and no backup, and is never frozen (rule 61)", g)
-    _must(len(merge_groups(state.groups)) == len(state.groups), "equal buckets share their sets", state)
-    _must(state.is_ready or not (state.groups or state.moves.staged), "a server without a model has no buckets", state)
-    _must(not (state.is_ready and state.kept), "what is kept is live once RESTORE is done", state)
-    _must(not any(g.fork or g.is_frozen for g in state.kept), "no fork and no move outlives its lineage", state)
+        _expect(not g.is_backup or is_plain, "a backup has no fork and no backup, and is never frozen (rule 61)", g)
+    _expect(len(merge_groups(state.groups)) == len(state.groups), "equal buckets share their sets", state)
+    _expect(
+        state.is_ready or not (state.groups or state.moves.staged), "a server without a model has no buckets", state
+    )
+    _expect(not (state.is_ready and state.kept), "what is kept is live once RESTORE is done", state)
+    _expect(not any(g.fork or g.is_frozen for g in state.kept), "no fork and no move outlives its lineage", state)
     if state.cut is not None:
         wanted = any(g.fork and g.fork.wanted for g in state.groups)
-        _must(
+        _expect(
             not forked or wanted == (state.cut.phase is CutPhase.OPEN), "a fork is sealed when it wants nothing", state
         )
-        _must(state.cut.phase is not CutPhase.HELD or state.is_ready, "only a server with a model holds", state)
+        _expect(state.cut.phase is not CutPhase.HELD or state.is_ready, "only a server with a model holds", state)
         if forked:
             live = union(g.buckets for g in state.groups if g.fork is not None)
             left = union(marks.buckets for marks in state.cut.departed)
-            _must(live.isdisjoint(left) and live | left == state.cut.listed, "what was listed is forked once", state)
+            _expect(live.isdisjoint(left) and live | left == state.cut.listed, "what was listed is forked once", state)
     check_moves(state.moves)
     for one in state.moves.staged:
         held = split_groups(state.groups, PositionSet.of(one.bucket))[0]
-        _must(not held or held[0].version < one.version, "a staged copy is of a later version than the live one", one)
+        _expect(not held or held[0].version < one.version, "a staged copy is of a later version than the live one", one)
 
 
-def _must(holds: bool, claim: str, seen: object) -> None:
+def _expect(holds: bool, claim: str, seen: object) -> None:
     if not holds:
         raise InvariantViolationError(f"{claim}; seen: {seen}")

@@ -61,7 +61,7 @@ class ControlStream:
 
     def __init__(self, identity: ServerIdentity, happened: Callable[[ShutdownEvent], None]) -> None:
         self._identity = identity
-        self._happened = happened
+        self._on_event = happened
         self._service: ParameterServer | None = None
         self._is_leaving = False
         self._stream = MasterStream(self)
@@ -90,10 +90,10 @@ class ControlStream:
 
     def stream_broken(self, reason: str) -> None:
         log.warning("the stream to the master is broken (%s); the model is kept", reason)
-        self._happened(MasterLost())
+        self._on_event(MasterLost())
 
     def refused(self, reason: str) -> None:
-        self._happened(RefusedByMaster(reason=reason))
+        self._on_event(RefusedByMaster(reason=reason))
 
     def received(self, messages: tuple[MasterMessage, ...]) -> None:
         for message in messages:
@@ -107,16 +107,16 @@ class ControlStream:
                     self._service.control(message)
             case ServerWelcome():
                 log.info("registered, term %d, lineage %d", message.term, message.lineage)
-                self._happened(MasterJoined())
+                self._on_event(MasterJoined())
             case Fenced():
                 log.warning("fenced: %s; registering again", message.reason)
                 self._register()
             case Released():
                 is_owning = self._service is not None and self._service.has_buckets
                 log.info("released%s", ": no server is left to take its buckets" if is_owning else ", with no buckets")
-                self._happened(ReleasedByMaster())
+                self._on_event(ReleasedByMaster())
             case Refused():
-                self._happened(RefusedByMaster(reason=f"{message.field} {message.message}"))
+                self._on_event(RefusedByMaster(reason=f"{message.field} {message.message}"))
             case (
                 Registered()
                 | Declared()

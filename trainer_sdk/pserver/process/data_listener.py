@@ -29,7 +29,7 @@ from trainer_sdk.pserver.wire.peer_heads import decode_backup_push, decode_copy,
 log = logging.getLogger(__name__)
 
 _MAX_CONNECTIONS: Final = 1024  # of members
-_MAX_GREETINGS: Final = 256
+_MAX_HANDSHAKES: Final = 256
 """Most connections in the handshake; beyond it the oldest is cut.  A member needs milliseconds, so it is not cut."""
 _BODY_SLOT: Final = -1
 _ACCEPT_PAUSE_S: Final = 0.1
@@ -44,7 +44,7 @@ class DataListener:
         self._service, self._security, self._limits = service, security, limits
         self._context = security.server_context()
         self._socket = listening
-        self._greeting: dict[socket.socket, None] = {}  # oldest first
+        self._handshaking: dict[socket.socket, None] = {}  # oldest first
         self._open: set[socket.socket] = set()  # of members
         self._lock = threading.Lock()
         self._is_closed = False
@@ -59,7 +59,7 @@ class DataListener:
         """Stops serving and cuts all connections."""
         with self._lock:
             self._is_closed = True
-            for sock in (self._socket, *self._greeting, *self._open):
+            for sock in (self._socket, *self._handshaking, *self._open):
                 with suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
         is_named = self._socket.family == socket.AF_UNIX
@@ -91,7 +91,7 @@ class DataListener:
         except RuntimeError as error:  # no memory, or a limit on tasks, of which strangers may hold many
             log.warning("a connection was cut: %s", error)
             with self._lock:
-                self._greeting.pop(sock, None)
+                self._handshaking.pop(sock, None)
             sock.close()
             time.sleep(_ACCEPT_PAUSE_S)
 
@@ -100,30 +100,30 @@ class DataListener:
         with self._lock:
             if self._is_closed:
                 return False
-            if len(self._greeting) >= _MAX_GREETINGS:
-                oldest = next(iter(self._greeting))
-                del self._greeting[oldest]
+            if len(self._handshaking) >= _MAX_HANDSHAKES:
+                oldest = next(iter(self._handshaking))
+                del self._handshaking[oldest]
                 with suppress(OSError):
                     socket.socket.shutdown(oldest, socket.SHUT_RDWR)  # its thread ends and closes it
-            self._greeting[sock] = None
+            self._handshaking[sock] = None
             return True
 
     def _admit_encrypted(self, raw: socket.socket, encrypted: socket.socket) -> None:
         """Registers the TLS socket, which has the descriptor now.  Raises WireError if it was cut meanwhile."""
         with self._lock:
-            if raw not in self._greeting:
+            if raw not in self._handshaking:
                 raise WireError("closed: too many unfinished handshakes")
-            del self._greeting[raw]
-            self._greeting[encrypted] = None
+            del self._handshaking[raw]
+            self._handshaking[encrypted] = None
 
     def _admit_member(self, sock: socket.socket) -> None:
         """Counts the connection as a member's.  Raises WireError: too many members, or it was cut meanwhile."""
         with self._lock:
-            if sock not in self._greeting:
+            if sock not in self._handshaking:
                 raise WireError("closed: too many unfinished handshakes")
             if len(self._open) >= _MAX_CONNECTIONS:
                 raise WireError(f"more than {_MAX_CONNECTIONS} connections of members")
-            del self._greeting[sock]
+            del self._handshaking[sock]
             self._open.add(sock)
 
     def _serve(self, sock: socket.socket) -> None:
@@ -141,7 +141,7 @@ class DataListener:
             name, role = welcome_client(channel, self._security, self._service.incarnation)
             self._admit_member(sock)
             log.log(logging.DEBUG if name == PROBE else logging.INFO, "%s connected", name)
-            self._converse(channel, role)
+            self._serve_frames(channel, role)
         except (WireError, AuthenticationError, ForeignUserError, OSError) as error:
             log.info("connection ended: %s", error)
         except Exception:
@@ -150,10 +150,10 @@ class DataListener:
             with self._lock:
                 self._open.discard(sock)
                 for one in (raw, sock):
-                    self._greeting.pop(one, None)
+                    self._handshaking.pop(one, None)
             sock.close()
 
-    def _converse(self, channel: FrameChannel, role: PeerRole) -> None:
+    def _serve_frames(self, channel: FrameChannel, role: PeerRole) -> None:
         pool = BufferPool()
         while (frame := channel.wait_for_frame()) is not None:
             arriving = _Arriving(channel, frame.body_bytes)

@@ -78,7 +78,7 @@ class RowIndex:
         self._free = np.concatenate((self._free, freed))
         return freed
 
-    def take_free(self, count: int) -> Places:
+    def pop_free(self, count: int) -> Places:
         """Takes up to so many free places."""
         taken, self._free = self._free[:count], self._free[count:]
         return taken

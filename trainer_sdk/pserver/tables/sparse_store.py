@@ -154,7 +154,7 @@ class SparseStore:
         return found if found is not None and self._index.is_exactly(bucket, found) else self._index.places_of(bucket)
 
     def _add(self, ids: Ids, arrays: Mapping[str, Array]) -> None:
-        free = self._index.take_free(len(ids)) if self._fork is None else self._index.take_free(0)
+        free = self._index.pop_free(len(ids)) if self._fork is None else self._index.pop_free(0)
         places = self._live.add(ids, arrays, free)
         self._index.put(places, buckets_of_rows(ids, self._bucket_count), len(self._live.ids))
 

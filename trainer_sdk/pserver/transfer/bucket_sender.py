@@ -119,7 +119,7 @@ class BucketSender:
             connection = ServerConnection(target, self._security, self._settings, context, self._cancellation)
             with closing(connection):
                 while (order := self._next(target, orders)) is not None:
-                    self._end(order, self._try(connection, order, orders))
+                    self._end(order, self._deliver_safely(connection, order, orders))
         except Exception:
             log.exception("nothing can be sent to %s", target.name)
         finally:
@@ -128,7 +128,9 @@ class BucketSender:
             for order in orders:
                 self._end(order, None)
 
-    def _try(self, connection: ServerConnection, order: SendCopy, orders: deque[SendCopy]) -> CopyHead | None:
+    def _deliver_safely(
+        self, connection: ServerConnection, order: SendCopy, orders: deque[SendCopy]
+    ) -> CopyHead | None:
         """Delivers the copy; returns the head of what the target has now."""
         try:
             if (head := self._deliver(connection, order)) is not None:

@@ -194,7 +194,7 @@ class FrameChannel:
             while at < len(piece):
                 got = self._receive_some(piece[at:] if at else piece)
                 if not got:
-                    raise _broken_off()
+                    raise _closed_in_frame()
                 at += got
 
     def receive_some_of(self, view: memoryview, least: int) -> int:
@@ -233,7 +233,7 @@ class FrameChannel:
             self._start, self._stop = 0, left
         while self._stop - self._start < size:
             if not self._read_ahead():
-                raise _broken_off()
+                raise _closed_in_frame()
             if time.monotonic() > until_s:
                 raise TimeoutError(f"no hello within {self._limits.hello_s} s")
 
@@ -283,7 +283,7 @@ def _rest(pieces: list[bytes | memoryview], sent: int) -> list[bytes | memoryvie
     return [memoryview(pieces[at])[sent:], *pieces[at + 1 :]]
 
 
-def _broken_off() -> ConnectionResetError:
+def _closed_in_frame() -> ConnectionResetError:
     return ConnectionResetError("the peer closed the connection in the middle of a frame")
 
 

@@ -51,7 +51,7 @@ def welcome_client(channel: FrameChannel, security: Security, incarnation: str) 
     return escape_controls(str(hello.get("name"))[:256]), role
 
 
-def greet_server(channel: FrameChannel, security: Security, name: str, role: PeerRole = PeerRole.TRAINER) -> str:
+def connect_handshake(channel: FrameChannel, security: Security, name: str, role: PeerRole = PeerRole.TRAINER) -> str:
     """Client's side; returns the server's incarnation.  Raises WireError or AuthenticationError."""
     challenge = _decode(channel.receive_hello(), FrameKind.CHALLENGE)
     nonce = secrets.token_bytes(_NONCE_BYTES)

@@ -15,7 +15,7 @@ from master.api.identities import ServerPlace
 from trainer_sdk.errors import AuthenticationError, ServerUnavailableError
 from trainer_sdk.pserver.transport.cancellation import Cancellation, Watchdog
 from trainer_sdk.pserver.transport.frames import FrameChannel, WireLimits
-from trainer_sdk.pserver.transport.handshake import PeerRole, greet_server
+from trainer_sdk.pserver.transport.handshake import PeerRole, connect_handshake
 from trainer_sdk.pserver.transport.security import Security
 
 _FIRST_PAUSE_S = 0.02
@@ -95,7 +95,7 @@ class ServerConnection:
     def _connect(self, deadline_s: float) -> FrameChannel:
         try:
             channel = FrameChannel(self._dial(deadline_s), self._settings.limits)
-            incarnation = greet_server(channel, self._security, self._settings.name, self._settings.role)
+            incarnation = connect_handshake(channel, self._security, self._settings.name, self._settings.role)
         except BaseException:
             self.close()
             raise

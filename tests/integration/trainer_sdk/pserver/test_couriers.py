@@ -19,7 +19,7 @@ from trainer_sdk.pserver.tables.model import Model
 from trainer_sdk.pserver.transfer import bucket_sender
 from trainer_sdk.pserver.transfer.bucket_sender import BucketSender, SenderHooks, pack_bucket
 from trainer_sdk.pserver.transport.frames import FrameChannel, FrameKind, WireLimits
-from trainer_sdk.pserver.transport.handshake import PeerRole, greet_server, welcome_client
+from trainer_sdk.pserver.transport.handshake import PeerRole, connect_handshake, welcome_client
 from trainer_sdk.pserver.transport.security import Security
 from trainer_sdk.pserver.wire.peer_heads import CopyStatus, decode_copy_answer, encode_copy
 
@@ -187,7 +187,7 @@ def bring(server, role, *parcels):
     """The frames with which one of this role is answered."""
     with socket.create_connection(("127.0.0.1", server.listener.port), timeout=PATIENCE_S) as sock:
         channel = FrameChannel(sock, WireLimits())
-        greet_server(channel, Security(), "one", role)
+        connect_handshake(channel, Security(), "one", role)
         for parcel in parcels:
             channel.send(FrameKind.COPY, encode_copy(parcel.head), parcel.body)
             yield channel.receive()

@@ -24,7 +24,7 @@ from trainer_sdk.pserver.client.pserver_client import PserverClient
 from trainer_sdk.pserver.core.messages import PushVerdict
 from trainer_sdk.pserver.process.data_listener import DataListener
 from trainer_sdk.pserver.transport.frames import FrameChannel, FrameKind, WireLimits
-from trainer_sdk.pserver.transport.handshake import greet_server
+from trainer_sdk.pserver.transport.handshake import connect_handshake
 from trainer_sdk.pserver.transport.security import Security
 from trainer_sdk.pserver.transport.server_connection import ConnectionSettings
 
@@ -78,7 +78,7 @@ def test_stranger_that_says_its_hello_byte_by_byte_is_sent_away(strict_port):
             assert time.monotonic() < until_s
             sock.sendall(b"\0")
             time.sleep(0.05)
-    wait_until(lambda: not listener._open and not listener._greeting)
+    wait_until(lambda: not listener._open and not listener._handshaking)
 
 
 @pytest.mark.parametrize("end", ["server", "client"])
@@ -88,7 +88,7 @@ def test_who_says_nothing_at_all_is_waited_for_no_longer_than_a_hello(new_job, e
     if end == "client":
         near, far = socket.socketpair()
         with near, far, pytest.raises(TimeoutError):
-            greet_server(FrameChannel(near, limits), Security(), "a trainer")
+            connect_handshake(FrameChannel(near, limits), Security(), "a trainer")
     else:
         listener = DataListener(
             new_job(1).servers[0].service, Security(), socket.create_server(("127.0.0.1", 0)), limits
@@ -105,7 +105,7 @@ def greeted(listener):
     while True:
         sock = connect(listener)
         try:
-            greet_server(FrameChannel(sock, WireLimits()), Security(), "half")
+            connect_handshake(FrameChannel(sock, WireLimits()), Security(), "half")
         except OSError:
             sock.close()
             assert time.monotonic() < until_s
@@ -136,7 +136,7 @@ def test_thousand_silent_connections_do_not_stop_training(strict_port):
         client.set_route(route, TABLES, BUCKETS)
         assert verdicts(client.push(Lineage(1), span(0, 4), batch(np.arange(4)))) == {(PushVerdict.REPEAT, "0-31")}
         client.close()
-        wait_until(lambda: not listener._open and not listener._greeting)
+        wait_until(lambda: not listener._open and not listener._handshaking)
     finally:
         for sock in silent:
             sock.close()
@@ -154,7 +154,7 @@ def test_strangers_that_say_nothing_keep_no_member_out(new_job):
         client = PserverClient(settings=ConnectionSettings(budget_s=PATIENCE_S))
         client.set_route(route, TABLES, BUCKETS)
         assert verdicts(client.push(Lineage(1), span(0, 4), batch(np.arange(4)))) == {(PushVerdict.APPLIED, "0-31")}
-        assert len(listener._greeting) <= 256
+        assert len(listener._handshaking) <= 256
         client.close()
     finally:
         for sock in silent:

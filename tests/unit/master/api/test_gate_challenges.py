@@ -29,7 +29,7 @@ def gate(clock):
 def proving(gate, *, token=TOKEN, job=JOB, method=STATUS):
     """A call of somebody who has just been refused, and so has a challenge."""
     prover = Prover(token=token, job=job)
-    assert prover.learn([(CHALLENGE_KEY, gate._challenges.issue())])
+    assert prover.store_challenge([(CHALLENGE_KEY, gate._challenges.issue())])
     return prover.begin(method)
 
 
@@ -38,7 +38,7 @@ def test_each_side_proves_the_secret_and_neither_sends_it(gate):
     prover = Prover(token=TOKEN, job=JOB)
     first = prover.begin(STATUS)
     assert not gate.admits(STATUS, first.metadata)
-    prover.learn([(CHALLENGE_KEY, gate._challenges.issue())])
+    prover.store_challenge([(CHALLENGE_KEY, gate._challenges.issue())])
     for _ in range(3):
         call = prover.begin(STATUS)
         assert gate.admits(STATUS, call.metadata)
@@ -73,10 +73,10 @@ def test_a_challenge_has_an_end_and_is_the_gates_own(gate, clock):
     good = gate._challenges.issue()
     for place in range(len(good)):
         forged = good[:place] + ("0" if good[place] != "0" else "1") + good[place + 1 :]
-        assert not gate._challenges.is_good(forged)
+        assert not gate._challenges.is_valid(forged)
     for odd in ("", "zz", good.upper() if good.upper() != good else "AA", good[:-2], good + "00", "é" * 40):
-        assert not gate._challenges.is_good(odd)
-    assert gate._challenges.is_good(good)
+        assert not gate._challenges.is_valid(odd)
+    assert gate._challenges.is_valid(good)
 
 
 def test_what_is_remembered_has_a_bound_and_forgets_no_spent_challenge(gate, clock):

@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from master.api.wire.call_proof import CHALLENGE_KEY, Prover
-from master.api.wire.calls import CONNECT, STATUS, ask_master
+from master.api.wire.calls import CONNECT, STATUS, call_master
 from master.process.auth_interceptor import AuthInterceptor
 from trainer_sdk.master_stream import _connect
 
@@ -58,7 +58,7 @@ class Masters:
         return await _connect(SimpleNamespace(Connect=lambda *, metadata: self.call(CONNECT, metadata)), prover)
 
     async def ask(self, prover):
-        return await ask_master(
+        return await call_master(
             prover, lambda _, *, timeout, metadata: self.call(STATUS, metadata), STATUS, None, limit_s=60.0
         )
 

@@ -14,7 +14,7 @@ from master.api.host.unix_sockets import (
     LONGEST_NAME_BYTES,
     LONGEST_PATH_BYTES,
     check_peer,
-    is_listened_at,
+    has_listener,
     make_socket_folder,
     peer_user,
     socket_path,
@@ -159,17 +159,17 @@ def test_a_socket_whose_process_takes_no_more_connections_is_taken(tmp_path):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen(0)
-        assert is_listened_at(path)
+        assert has_listener(path)
         waiting = [socket.socket(socket.AF_UNIX) for _ in range(3)]
         try:
             for one in waiting:
                 one.setblocking(False)
                 with suppress(BlockingIOError):
                     one.connect(str(path))
-            assert is_listened_at(path)
+            assert has_listener(path)
         finally:
             for one in waiting:
                 one.close()
     assert path.exists()
-    assert not is_listened_at(path)
-    assert not is_listened_at(tmp_path / "never")
+    assert not has_listener(path)
+    assert not has_listener(tmp_path / "never")

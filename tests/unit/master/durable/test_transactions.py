@@ -17,7 +17,7 @@ from master.api.identities import (
     Version,
 )
 from master.api.positions import PositionSet
-from master.durable.refounding import emptying, is_empty, refounding
+from master.durable.refounding import clear_transaction, is_empty, refounding_transaction
 from master.durable.transactions import durable_keys, head_id, number_key, parse_durable, transaction_of
 from master.errors import FencedError, PermanentError
 from master.job.domain.durable_records import (
@@ -204,7 +204,7 @@ async def test_names_that_no_value_may_carry_are_not_recorded(leader):
 
 async def test_an_empty_store_is_founded_again_from_the_folder(leader):
     """etcd lost: the job goes on exactly from the manifest, in a lineage above all others (M8, rule 29)."""
-    again = refounding(MANIFEST, Lineage(6), leader.keys, await leader.snapshot(), leader.term)
+    again = refounding_transaction(MANIFEST, Lineage(6), leader.keys, await leader.snapshot(), leader.term)
     assert isinstance(await leader.commit(again), Committed)
     durable = await leader.durable(MANIFEST)
     assert durable.lineage == LineageRecord(number=Lineage(7), base=MANIFEST.id, quarantine=MANIFEST.quarantine)
@@ -216,7 +216,7 @@ async def test_a_trainers_own_model_is_founded_again_as_one(leader):
     """Its manifest has a file and no tables; plain sharding has neither (rules 35, 36)."""
     for files, own_model in ((MANIFEST.files, True), ((), False)):
         manifest, nothing = replace(MANIFEST, tables=(), files=files), await leader.snapshot()
-        again = refounding(manifest, NO_LINEAGE, leader.keys, nothing, leader.term)
+        again = refounding_transaction(manifest, NO_LINEAGE, leader.keys, nothing, leader.term)
         (record,) = (write.value for write in again.writes if write.key == leader.keys.dataset)
         assert decode_document(DatasetRecord, record).own_model is own_model
 
@@ -225,8 +225,10 @@ async def test_a_store_that_has_learned_something_since_is_not_founded_again(lea
     """A single value is enough: the store is the truth about head."""
     before = await leader.snapshot()
     await leader.write(ReserveHighWater(below=1))
-    assert isinstance(await leader.commit(refounding(MANIFEST, NO_LINEAGE, leader.keys, before, leader.term)), Conflict)
-    assert isinstance(await leader.commit(emptying(FOUNDED, leader.keys, before, leader.term)), Conflict)
+    assert isinstance(
+        await leader.commit(refounding_transaction(MANIFEST, NO_LINEAGE, leader.keys, before, leader.term)), Conflict
+    )
+    assert isinstance(await leader.commit(clear_transaction(FOUNDED, leader.keys, before, leader.term)), Conflict)
 
 
 @pytest.mark.parametrize("is_anew", [True, False])
@@ -240,8 +242,8 @@ async def test_a_store_is_founded_again_as_read_but_for_the_number_of_servers(le
     ):
         assert isinstance(await leader.write(write), Committed)
     before = await leader.snapshot()
-    again = refounding(MANIFEST, Lineage(6), leader.keys, before, leader.term)
-    anew = emptying(FOUNDED, leader.keys, before, leader.term)
+    again = refounding_transaction(MANIFEST, Lineage(6), leader.keys, before, leader.term)
+    anew = clear_transaction(FOUNDED, leader.keys, before, leader.term)
     assert isinstance(await leader.commit(anew if is_anew else again), Committed)
     durable = await leader.durable(MANIFEST)
     assert (durable.route, durable.high_water, durable.servers) == (None, 0, 3)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master.job.placement.owner_placement import NOBODY, Weight, moves, place
+from master.job.placement.owner_placement import NO_SERVER, Weight, moves, place
 
 
 @given(buckets=st.integers(1, 200), servers=st.integers(1, 12))
@@ -62,7 +62,7 @@ def test_a_leaving_server_goes_first_and_keeps_nothing():
     """Server 1 has to leave, 3 comes: what has to go is moved before what evens out."""
     before = place(12, 3)
     numbered = {0: 0, 2: 1}  # the servers that stay, and the newcomer as 2
-    stays = [numbered.get(owner, NOBODY) for owner in before]
+    stays = [numbered.get(owner, NO_SERVER) for owner in before]
     after = [(0, 2, 3)[owner] for owner in place(12, 3, stays)]
     way = moves(before, after, first=(1,))
     assert 1 not in after

@@ -12,7 +12,7 @@ from master.api.positions import EMPTY, PositionSet
 from master.job.domain.durable_records import Instant
 from master.job.domain.job_config import JobConfig
 from master.job.domain.job_events import AnswersOverdue, CommitDue, ReconnectWindowEnded, StreamBroken
-from master.job.state.trainer_failures import FailureCounts, FailureNote, acquit, count_failure
+from master.job.state.trainer_failures import FailureCounts, FailureNote, clear_positions, count_failure
 from tests.unit.master.job.driver import Driver, Marks, key, run_servers, serving
 
 FRONT = PositionSet.span(0, 10)
@@ -320,7 +320,7 @@ def test_layers_count_per_position():
         note = FailureNote(member=key("t0", process), at=Instant(0), positions=positions, message="")
         failures = count_failure(failures, note, has_raised=True, is_evidence=True)
     assert failures.layers == (PositionSet.span(0, 30), PositionSet.span(10, 20), PositionSet.span(15, 16))
-    assert acquit(failures, PositionSet.span(15, 16)).condemned(3) == EMPTY
+    assert clear_positions(failures, PositionSet.span(15, 16)).to_quarantine(3) == EMPTY
     assert failures.in_a_row == 3
 
 

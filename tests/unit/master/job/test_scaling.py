@@ -9,7 +9,7 @@ from master.api.messages.to_members import Released, Restore
 from master.job.domain.durable_records import RecordServers
 from master.job.domain.effects import AnswerServers, Persist
 from master.job.domain.job_config import JobConfig
-from master.job.moves.server_scaling import MAX_ASKING
+from master.job.moves.server_scaling import MAX_WAITING_REQUESTS
 from tests.unit.master.job.driver import Driver, Marks, run_servers, serving
 from tests.unit.master.job.moving import ELASTIC as CONFIG
 from tests.unit.master.job.moving import carry, grown, owners, to
@@ -41,7 +41,7 @@ def test_a_number_is_answered_once_it_is_durable(job):
     driver, _ = job
     driver.writes_go_through = False
     assert driver.want(3, request=7) == []
-    assert driver.state.scale.wanted == 2, "nothing follows from what is not durable"
+    assert driver.state.scale.target == 2, "nothing follows from what is not durable"
     driver.let_go()
     answered = driver.effects[-1]
     assert isinstance(answered, AnswerServers)
@@ -76,15 +76,15 @@ def test_back_to_what_holds_while_another_number_is_written(job):
     driver.want(3, 0)
     driver.want(2, 1)
     driver.let_go()
-    assert (driver.durable.servers, driver.state.scale.wanted) == (2, 2)
+    assert (driver.durable.servers, driver.state.scale.target) == (2, 2)
 
 
 def test_those_who_ask_while_the_store_is_away_are_bounded(job):
     driver, _ = job
     driver.writes_go_through = False
-    for request in range(MAX_ASKING):
+    for request in range(MAX_WAITING_REQUESTS):
         assert driver.want(3 + request % 2, request) == []
-    (refused,) = driver.want(3, MAX_ASKING)
+    (refused,) = driver.want(3, MAX_WAITING_REQUESTS)
     assert refused.answer.refused is not None
 
 
@@ -171,7 +171,7 @@ def test_a_new_master_knows_the_number_and_goes_on_emptying(job):
     driver, servers = grown(job, 3)
     driver.want(2)
     driver.start()
-    assert driver.state.scale.wanted == 2
+    assert driver.state.scale.target == 2
     for server in servers:
         server.register()
     carry(driver, servers)

@@ -16,13 +16,13 @@ async def test_a_master_goes_on_while_whoever_started_it_lives(monkeypatch):
 
     monkeypatch.setattr(program, "PARENT_CHECK_S", 0.0)
     monkeypatch.setattr(os, "getppid", parent)
-    await program._wait_until_asked_to_end(asyncio.Event(), 7)
+    await program._wait_for_end(asyncio.Event(), 7)
     assert len(looks) == 5
 
 
 async def test_a_master_that_nobody_watches_over_waits_to_be_asked():
     end = asyncio.Event()
-    waiting = asyncio.create_task(program._wait_until_asked_to_end(end, None))
+    waiting = asyncio.create_task(program._wait_for_end(end, None))
     for _ in range(5):
         await asyncio.sleep(0)
     assert not waiting.done()

@@ -54,7 +54,7 @@ async def test_a_member_that_does_not_read_loses_its_stream():
     stream = MemberStream("peer", limit=2)
     for number in range(3):
         stream.send(Wait(request=number, retry_after_s=1.0))
-    assert "does not read" in stream.ending
+    assert "does not read" in stream.end_reason
     assert await stream.take() == []
 
 
@@ -64,7 +64,7 @@ def test_the_newest_stream_of_a_member_counts():
     for stream in (old, new):
         streams.open(stream)
         assert streams.register(stream, ONE) is None
-    assert old.ending
+    assert old.end_reason
     assert streams.close(old) is None
     assert streams.try_find(ONE) is new
     assert streams.close(new) == ONE

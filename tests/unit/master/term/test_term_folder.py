@@ -166,7 +166,7 @@ async def test_a_term_that_is_ended_has_head_agree_with_what_it_said(tmp_path):
 
 def test_one_call_at_most_waits_for_a_folder_that_hangs(tmp_path, monkeypatch):
     """Each later try parked one more thread, until none was left to write manifests."""
-    monkeypatch.setattr(folders, "NOTING_TURN_S", 0.01, raising=False)
+    monkeypatch.setattr(folders, "HEAD_LOCK_TIMEOUT_S", 0.01, raising=False)
     storage = Hanging(tmp_path)
     folder = CheckpointFolder(storage)
     calls = [threading.Thread(target=_note, args=(folder, n), daemon=True) for n in range(4)]
@@ -178,11 +178,11 @@ def test_one_call_at_most_waits_for_a_folder_that_hangs(tmp_path, monkeypatch):
             call.join(WAIT_S)
         assert [call.is_alive() for call in calls] == [True, False, False, False]
         with pytest.raises(StorageError, match="HEAD"):
-            folder.note_head(ManifestId("newest"))
+            folder.write_head(ManifestId("newest"))
     finally:
         storage.go_on.set()
     calls[0].join(WAIT_S)
-    folder.note_head(ManifestId("newest"))
+    folder.write_head(ManifestId("newest"))
     assert try_head_hint(storage) == "newest"
 
 
@@ -196,6 +196,6 @@ def noted(storage):
 
 def _note(folder, number):
     try:
-        folder.note_head(ManifestId(f"n{number}"))
+        folder.write_head(ManifestId(f"n{number}"))
     except StorageError:
         return

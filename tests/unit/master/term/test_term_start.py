@@ -82,14 +82,14 @@ class Job:
         """As a term does: the manifest, the store's head, HEAD."""
         manifest = written(self.storage, number)
         await self.put(head=manifest.id, **term)
-        CheckpointFolder(self.storage).note_head(manifest.id)
+        CheckpointFolder(self.storage).write_head(manifest.id)
         return manifest.id
 
 
 @pytest.fixture
 def job(tmp_path, monkeypatch):
     monkeypatch.setattr(lives, "_PAUSES_S", (0.0,))
-    monkeypatch.setattr(lives, "TELL_FAILURE_S", 0.0)
+    monkeypatch.setattr(lives, "FAILURE_SHOWN_S", 0.0)
     return Job(tmp_path)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
 from trainer_sdk.pserver.transport.frames import Frame, FrameKind
-from trainer_sdk.pserver.transport.handshake import DATA_PATH_VERSION, PeerRole, greet_server, welcome_client
+from trainer_sdk.pserver.transport.handshake import DATA_PATH_VERSION, PeerRole, connect_handshake, welcome_client
 from trainer_sdk.pserver.transport.security import Security
 
 MINE, GUESSED = Security(token=b"secret"), Security(token=b"guess")
@@ -54,7 +54,7 @@ def client(security, proven=PeerRole.TRAINER, **changes):
 
 def test_those_who_know_the_secret_know_each_other():
     """The server hears name and role, the client which process it is."""
-    assert greet_server(Peer(*server(MINE)), MINE, "t0") == "i"
+    assert connect_handshake(Peer(*server(MINE)), MINE, "t0") == "i"
     for role in PeerRole:
         peer = Peer(client(MINE, role))
         assert welcome_client(peer, MINE, "i") == ("t0", role)
@@ -64,9 +64,11 @@ def test_those_who_know_the_secret_know_each_other():
 def test_a_server_that_does_not_know_the_secret_is_not_talked_to():
     """It takes every proof: gradients and parameters would be anybody's."""
     with pytest.raises(AuthenticationError, match="the server does not know"):
-        greet_server(Peer(*server(GUESSED)), MINE, "t0")
+        connect_handshake(Peer(*server(GUESSED)), MINE, "t0")
     with pytest.raises(AuthenticationError):
-        greet_server(Peer(server(MINE)[0], lambda hello: (FrameKind.WELCOME, {"proof": hello["proof"]})), MINE, "t0")
+        connect_handshake(
+            Peer(server(MINE)[0], lambda hello: (FrameKind.WELCOME, {"proof": hello["proof"]})), MINE, "t0"
+        )
 
 
 @pytest.mark.parametrize(
@@ -104,10 +106,10 @@ def test_another_version_is_refused_on_both_sides():
         welcome_client(peer, MINE, "i")
     assert peer.heard[-1][0] is FrameKind.REFUSED
     with pytest.raises(VersionSkewError):
-        greet_server(Peer(*server(MINE, version=DATA_PATH_VERSION - 1)), MINE, "t0")
+        connect_handshake(Peer(*server(MINE, version=DATA_PATH_VERSION - 1)), MINE, "t0")
 
 
 @pytest.mark.parametrize("nonce", ["xy", None, 7.5])
 def test_a_challenge_that_is_none_is_refused(nonce):
     with pytest.raises(WireError, match="hexadecimal"):
-        greet_server(Peer(*server(MINE, nonce=nonce)), MINE, "t0")
+        connect_handshake(Peer(*server(MINE, nonce=nonce)), MINE, "t0")

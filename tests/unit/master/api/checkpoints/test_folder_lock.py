@@ -162,15 +162,15 @@ def test_a_writer_whose_locks_were_deleted_keeps_the_next_run_out_all_the_same(t
     storage, manifest = LocalStorage(tmp_path / "c"), ManifestId("m")
     first = claim_folder(storage, "the first")
     folder = CheckpointFolder(storage, hold_as_writer(storage))
-    folder.note_head(manifest)
+    folder.write_head(manifest)
     shutil.rmtree(tmp_path / "c")
-    folder.note_head(manifest)
+    folder.write_head(manifest)
     with pytest.raises(CheckpointFolderInUseError, match="of an earlier run"):
         claim_folder(storage, "the second")
     shutil.rmtree(tmp_path / "c")
     second = claim_folder(storage, "the second")
     with pytest.raises(CheckpointFolderInUseError, match="claimed it after its locks were deleted"):
-        folder.note_head(manifest)
+        folder.write_head(manifest)
     assert not storage.exists("HEAD")
     folder._lock.release()
     first.release()

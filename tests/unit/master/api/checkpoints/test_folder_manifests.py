@@ -12,7 +12,7 @@ from master.api.checkpoints.local_storage import LocalStorage
 from master.api.checkpoints.manifest import Manifest
 from master.api.errors import StorageError
 from master.api.identities import HistoryId, Lineage, ManifestId, Term
-from master.durable.checkpoint_folder import CheckpointFolder, in_time
+from master.durable.checkpoint_folder import CheckpointFolder, call_with_timeout
 from tests.unit.master.api.checkpoints.test_manifest_codec import FILE, MANIFEST
 from tests.unit.master.api.checkpoints.test_storage_folder import leave_a_temporary_file, temporary_files
 
@@ -147,10 +147,10 @@ def test_what_head_names_stays_until_head_is_written_anew(storage, folder):
     """Noting the head and clearing away run side by side: a reader that follows HEAD always finds its manifest."""
     before = written(storage, folder, "before", step=1)
     after = written(storage, folder, "after", step=2)
-    folder.note_head(before.id)
+    folder.write_head(before.id)
     folder.retain(frozenset({after.id}))
     assert {m.id for m in folder.all()} == {before.id, after.id}
-    folder.note_head(after.id)
+    folder.write_head(after.id)
     folder.retain(frozenset({after.id}))
     assert {m.id for m in folder.all()} == {after.id}
 
@@ -200,9 +200,9 @@ def test_an_older_commit_never_notes_head_last(tmp_path):
     storage = Slow(tmp_path)
     folder = CheckpointFolder(storage)
     with ThreadPoolExecutor() as pool:
-        older = pool.submit(folder.note_head, ManifestId("older"))
+        older = pool.submit(folder.write_head, ManifestId("older"))
         assert storage.begun.wait(60)
-        newer = pool.submit(folder.note_head, ManifestId("newer"))
+        newer = pool.submit(folder.write_head, ManifestId("newer"))
         assert not wait([newer], timeout=0.05).done
         storage.go_on.set()
         assert wait([older, newer], timeout=60).not_done == set()
@@ -214,7 +214,7 @@ async def test_a_folder_that_hangs_is_given_up(tmp_path):
     storage = Slow(tmp_path)
     try:
         with pytest.raises(StorageError, match="did not answer"):
-            await in_time(CheckpointFolder(storage).write, MANIFEST, budget_s=0.05)
+            await call_with_timeout(CheckpointFolder(storage).write, MANIFEST, budget_s=0.05)
     finally:
         storage.go_on.set()
 

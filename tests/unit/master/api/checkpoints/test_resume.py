@@ -50,7 +50,7 @@ def followed(storage, answer):
     """As a term does that may act: what the answer says, and what that has left to stand."""
     folder = CheckpointFolder(storage)
     begun = folder.begin(answer)
-    if begun.answer is not None:
+    if begun.request is not None:
         base = begun.head and begun.head.id
         folder.set_aside(RefoundingRecord(base=base, history=answer.history, above=begun.above), lambda: True)
     return begun
@@ -152,7 +152,7 @@ def test_anew_sets_everything_aside_and_deletes_nothing(storage, chain):
     begun = written(storage, "9", step=1, history=NEW, lineage=Lineage(3))
     write_head_hint(storage, begun.id)
     again = followed(storage, fresh)
-    assert (again.head, again.answer) == (begun, None)
+    assert (again.head, again.request) == (begun, None)
 
 
 ANSWERS = pytest.mark.parametrize("chosen", [None, ManifestId("1")], ids=["fresh", "from"])
@@ -203,7 +203,7 @@ def test_an_answer_is_followed_until_something_is_committed(storage, chain, chos
     before = committed_after(storage, answer)
     storage.write_file("cut-3-1-1-0-a.edl", [b"x"])
     found = followed(storage, answer)
-    assert (found.head and found.head.id, found.answer) == (chosen, answer)
+    assert (found.head and found.head.id, found.request) == (chosen, answer)
     assert names(storage) == before
     assert storage.read("aside/new/HEAD") == b"2\n"
 
@@ -225,7 +225,7 @@ def test_setting_aside_that_was_broken_off_is_finished(storage, chain, chosen, m
         patched.setattr(LocalStorage, "move", break_off)
         with pytest.raises(StorageError):
             followed(storage, answer)
-    assert followed(storage, answer).answer == answer
+    assert followed(storage, answer).request == answer
     assert not storage.list("manifest-2")
     assert storage.read("aside/new/HEAD") == b"2\n"
 
@@ -338,16 +338,16 @@ def test_head_is_not_taken_from_another_job(storage, chain):
     theirs = written(storage, "t", step=4, parent=chain[1].id)
     write_head_hint(storage, theirs.id)
     with pytest.raises(StorageError, match="HEAD: names t of another job's history"):
-        folder.note_head(mine.id)
+        folder.write_head(mine.id)
     assert try_head_hint(storage) == theirs.id
     write_head_hint(storage, chain[1].id)
-    folder.note_head(mine.id)
+    folder.write_head(mine.id)
     assert try_head_hint(storage) == mine.id
 
 
 def test_a_master_that_stood_still_does_not_take_head_back(storage, chain):
     """It was stopped between its commit and HEAD; the one that followed has noted a newer one."""
-    CheckpointFolder(storage).note_head(chain[0].id)
+    CheckpointFolder(storage).write_head(chain[0].id)
     assert try_head_hint(storage) == chain[1].id
 
 
