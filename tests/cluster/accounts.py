@@ -29,7 +29,7 @@ def write_account_kubeconfig(
     account: str,
     lifetime_s: int = TOKEN_LIFETIME_S,
 ) -> Path:
-    """What a pod of `account` could do, somebody with this file can do, for `lifetime_s` (at least 600).
+    """Write a kubeconfig with the rights of `account`, valid for `lifetime_s` (at least 600).
 
     `api` must be allowed to ask for tokens.  Raises kubernetes' NotFoundException when there is no such account.
     """

@@ -1,4 +1,4 @@
-"""What the operator asks of the API server for one resize, by its own count and by what became of the pods."""
+"""API calls of the operator for one resize, by its own count and by the pods that followed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CALL: Final = re.compile(r'edl_api_calls_total\{kind="([\w.]+)",outcome="(\w+)"
 
 
 def calls_in(metrics: str) -> Counter[str]:
-    """Calls by verb and kind, but for what goes on whether or not anything changes."""
+    """Calls by verb and kind, without those that are made although nothing changes."""
     found: Counter[str] = Counter()
     for kind, _outcome, verb, count in _CALL.findall(metrics):
         if verb not in BESIDE and kind not in BESIDE:
@@ -32,7 +32,7 @@ def calls_in(metrics: str) -> Counter[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one resize was: pods of the job's trainers and servers, and calls of the operator, by verb and kind."""
+    """One resize: pods of the job's trainers and servers, and calls of the operator, by verb and kind."""
 
     core_created: int
     surplus_created: int
@@ -51,7 +51,7 @@ class Cost:
 
 @dataclass(slots=True, kw_only=True)
 class Ledger:
-    """Sees pods of jobs come and told to leave, in all namespaces, by this process's clock.  `run` it beside."""
+    """Observes creations and deletions of jobs' pods in all namespaces, by this process's clock.  `run` it beside."""
 
     api: Api
     job_of: dict[str, str] = field(default_factory=dict)  # by UID: NAMESPACE/JOB
@@ -71,12 +71,12 @@ class Ledger:
         return sum(uid not in self.told_at_s for uid in self.running if self.job_of[uid] == job)
 
     def first_after(self, job: str, at_s: float) -> float | None:
-        """When the first of the job's pods came, or was told to leave, from then on."""
+        """Time of the first creation or deletion of a pod of the job from then on."""
         times = (*self.came_at_s.items(), *self.told_at_s.items())
         return min((one_s for uid, one_s in times if one_s >= at_s and self.job_of[uid] == job), default=None)
 
     def cost(self, since_s: float, calls: Counter[str]) -> Cost:
-        """What has come of all jobs, and gone, since then."""
+        """Pods of all jobs created and deleted since then."""
         came = [self.tier_of[uid] for uid, at_s in self.came_at_s.items() if at_s >= since_s]
         return Cost(
             core_created=came.count("core"),

@@ -70,7 +70,7 @@ class Autoscaling:
                 raise end
 
     async def wait(self, what: str, holds: Callable[[ClusterView], bool], *, budget_s: float = BUDGET_S) -> ClusterView:
-        """The first view of which this holds.  Raises AssertionError, which tells the last one."""
+        """The first view of which this holds.  Raises AssertionError with the last one."""
         until_s = time.monotonic() + budget_s
         while not holds(view := self.cluster.view()):
             self.check()

@@ -62,7 +62,7 @@ def trim(environ: Mapping[str, str], say: Say) -> None:
 
 
 def _wanted(family: Family, target: Path, environ: Mapping[str, str]) -> list[str]:
-    """What of the family is neither built nor found elsewhere."""
+    """Programs of the family that are neither built nor found elsewhere."""
     elsewhere = find_elsewhere(family, environ)
     return [
         name for name in (*family.programs, *family.files) if name not in elsewhere and not (target / name).is_file()
@@ -91,7 +91,7 @@ def _build_family(family: Family, wanted: list[str], target: Path, environ: Mapp
 
 
 class _Steps:
-    """Runs Go for one family, with its output in a log and its progress told."""
+    """Runs Go for one family, with its output in a log, and prints its progress."""
 
     def __init__(self, family: Family, settings: Mapping[str, str], log: Path, say: Say) -> None:
         self._family = family
@@ -105,7 +105,7 @@ class _Steps:
         return Path(json.loads(output)["Dir"])
 
     def compile(self, go: Path, programs: list[str], made: Path) -> None:
-        """Fetches first and by itself, so that a network that is closed is told from a build that fails."""
+        """Fetches first, so that a network failure is distinguished from a build failure."""
         packages = [self._family.programs[program] for program in programs]
         names = ", ".join(programs)
         self._say(f"{self._family.name}: fetching modules for {names}")

@@ -41,7 +41,7 @@ def start_charted(
     values: Sequence[str] = (),
     more_flags: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[ControlPlane]:
-    """Afterwards the definition serves, and the chart's roles and classes stand.
+    """Apply the chart's definition, roles and classes, and wait until the definition serves.
 
     `namespaces`: made for jobs; `values`: of the chart, NAME=VALUE; `more_flags` by the program's name.
     """
@@ -87,7 +87,7 @@ def operate(folder: Path, plane: ControlPlane, api: client.ApiClient) -> Iterato
 
 
 def has_right(plane: ControlPlane, *question: str) -> bool:
-    """Whether RBAC lets the operator's account, as in `kubectl auth can-i`; a change is heeded a moment later."""
+    """True if RBAC allows it to the operator's account (`kubectl auth can-i`); a change takes effect a moment later."""
     try:
         asked = plane.kubectl("auth", "can-i", *question, f"--as=system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
     except HarnessError:  # kubectl's way to say no

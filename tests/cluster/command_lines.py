@@ -33,7 +33,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What the commands have in common."""
+    """Arguments that all commands share."""
 
     folder: Path
     tools: Tools

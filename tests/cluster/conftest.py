@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A test that fails shows what the control plane said last."""
+    """Add the end of the control plane's logs to a failed test's report."""
     report = yield
     plane = getattr(item, "funcargs", {}).get("control_plane")
     if report.failed and plane is not None:

@@ -82,7 +82,7 @@ class ControlPlane:
     def kubectl(
         self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None, budget_s: float = COMMAND_BUDGET_S
     ) -> str:
-        """Standard output; as the administrator unless `kubeconfig` says otherwise.  Raises HarnessError."""
+        """Standard output; as the administrator unless `kubeconfig` names another user.  Raises HarnessError."""
         return self._run("kubectl", arguments, stdin, kubeconfig, budget_s)
 
     def wait_condition(self, condition: str, *what: str, budget_s: float = BUDGET_S) -> None:
@@ -250,7 +250,7 @@ def _stop(control_plane: ControlPlane) -> None:
 
 
 def _trusting_context(layout: Layout) -> ssl.SSLContext:
-    """As the administrator: the API server tells nobody else whether it is ready."""
+    """Readiness of the API server, which only the administrator may read."""
     certificates = layout.authority.parent
     context = ssl.create_default_context(cafile=layout.authority)
     context.load_cert_chain(certificates / "admin.crt", certificates / "admin.key")

@@ -1,4 +1,4 @@
-"""What the test cluster is made of: each program, the Go module that pins it, and how its version is stamped.
+"""Programs of the test cluster: each program, the Go module that pins it, and how its version is stamped.
 
 One Go module a family: a single one would lift the API server's dependencies to the newest that any family asks for.
 etcd is not here: EDL starts one for its own jobs too, see `autoscaler.etcd_server`.
@@ -135,6 +135,6 @@ VERSION_QUESTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def try_parse_version(text: str) -> Version | None:
-    """The first `v1.2.3` in what a program says of itself."""
+    """The first `v1.2.3` in a program's version output."""
     found = re.search(r"\bv(\d+)\.(\d+)\.(\d+)", text)
     return (int(found[1]), int(found[2]), int(found[3])) if found else None

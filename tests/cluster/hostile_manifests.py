@@ -1,4 +1,4 @@
-"""Manifests of somebody who means harm, or mistypes: what each says, and who refuses it at which field.
+"""Hostile and mistyped manifests, each with the component and field that reject it.
 
 One table for three judges: the API server (test_hostile_manifests.py here), the product's own parser (tests/unit) and
 an operator at work.  `test_crd_refusals.BAD` has more that the API server refuses.
@@ -21,7 +21,7 @@ GPU: Final = "nvidia.com/gpu"
 
 
 class Judge(StrEnum):
-    """Who says no."""
+    """The component that rejects a manifest."""
 
     API_SERVER = "the API server, at once"
     OPERATOR = "the operator, as InvalidSpec"

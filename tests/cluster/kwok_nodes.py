@@ -1,4 +1,4 @@
-"""Nodes of any shape that run nothing, and pods on them that start, end and leave as told.
+"""Nodes of any shape that run nothing, and pods on them that start, end and leave by their annotations.
 
 KWOK plays both; `stages.yaml` holds what it does.  To the API server, the scheduler and the controllers they are like
 any others.  What they cannot do: logs, exec, network.
@@ -24,7 +24,7 @@ IMAGE: Final = "stand-in.edl.dev/nothing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeShape:
-    """What a node offers, in Kubernetes' quantities."""
+    """Capacity of a node, in Kubernetes' quantities."""
 
     cpu: str = "16"
     memory: str = "64Gi"
@@ -50,7 +50,7 @@ class NodeShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """How a pod lives; None: never, or for `start` and `ready`: at once.  `start_before_s`: by chance, from
+    """Life of a pod; None: never, or for `start` and `ready`: at once.  `start_before_s`: by chance, from
     `start_after_s` up to that.
 
     Ready `start_after_s` + `ready_after_s` after it was bound; from then on done or failed.  Told to leave, it ends
@@ -92,7 +92,7 @@ def make_pod(
 
 
 def create_nodes(api: client.ApiClient, shapes: Mapping[str, NodeShape]) -> None:
-    """Afterwards all are Ready and take pods.  By name; raises WaitTimeoutError."""
+    """Create the nodes and wait until all are Ready and accept pods.  By name; raises WaitTimeoutError."""
     core: Any = client.CoreV1Api(api)
     for name, shape in shapes.items():
         core.create_node(shape.node(name))
@@ -105,7 +105,7 @@ def create_nodes(api: client.ApiClient, shapes: Mapping[str, NodeShape]) -> None
 
 
 def delete_nodes(api: client.ApiClient, names: Iterable[str]) -> None:
-    """Afterwards they are gone, and so is every pod that was on them."""
+    """Delete the nodes, and every pod that was on them."""
     core: Any = client.CoreV1Api(api)
     doomed = set(names)
     for name in doomed:

@@ -1,4 +1,4 @@
-"""`python -m tests.cluster.measure rises|scale|large|gangs`: how EDL and kube-scheduler get on, on stand-in nodes.
+"""`python -m tests.cluster.measure rises|scale|large|gangs`: EDL and kube-scheduler together, on stand-in nodes.
 
 `rises`: a hundred rises of 1 to 20 web pods on twenty nodes in each mode of reclaim, and some with headroom; about
 half an hour.  `scale`: six jobs on 133 nodes while the web goes from 100 to 400 pods; some minutes.  `large`: what the
@@ -193,7 +193,7 @@ def of_rise(rise: Rise) -> dict[str, Any]:
 
 
 async def until_still(day: MixedDay, *, still_s: float = 10.0, budget_s: float = 180.0) -> None:
-    """Until as many trainers have stood for a while."""
+    """Wait until as many trainers have run for a while."""
     until_s, since_s, before = time.monotonic() + budget_s, time.monotonic(), -1
     while time.monotonic() - since_s < still_s and time.monotonic() < until_s:
         if (now := day.standing()) != before:
@@ -202,7 +202,7 @@ async def until_still(day: MixedDay, *, still_s: float = 10.0, budget_s: float =
 
 
 def use_of(day: MixedDay) -> float:
-    """CPU that running pods ask for, in percent of all nodes'."""
+    """CPU requests of running pods, in percent of all nodes'."""
     running = [pod for pod in day.timeline.pods.values() if pod.running_at_s is not None and pod.ended_at_s is None]
     return round(sum(pod.cpu_milli for pod in running) / 10.0 / sum(SIZES), 1)
 

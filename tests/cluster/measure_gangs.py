@@ -129,7 +129,7 @@ def _gaps(times_s: list[float]) -> list[float]:
 
 
 def _displacements(starts: Starts) -> list[int]:
-    """How many places each started before or after its turn."""
+    """Distance of each start from its place in the order."""
     turns = {job: place for place, job in enumerate(sorted(starts.turns, key=starts.turns.__getitem__))}
     order = sorted(starts.started_s, key=starts.started_s.__getitem__)
     return [abs(turns[job] - place) for place, job in enumerate(order)]

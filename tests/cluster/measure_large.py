@@ -153,7 +153,7 @@ async def _drained(api: Api, ledger: Ledger, nodes: list[str], count: int) -> di
 
 
 async def _resize(api: Api, operator: OperatorProcess, ledger: Ledger, key: str, replicas: int) -> tuple[Cost, float]:
-    """What it cost, and how long the first pod was in coming or in being told to leave."""
+    """Cost of a resize, and the time to the first pod's creation or deletion."""
     namespace, _, name = key.partition("/")
     before, asked_at_s = _calls(operator), time.monotonic()
     await api.patch(TRAINING_JOBS, name, {"spec": {"trainer": {"replicas": replicas}}}, namespace=namespace)
@@ -166,7 +166,7 @@ async def _resize(api: Api, operator: OperatorProcess, ledger: Ledger, key: str,
 
 
 async def _drain(api: Api, ledger: Ledger, node: str) -> float:
-    """How long until EDL has told the first pod on a node that is being emptied to leave."""
+    """Time until EDL deletes the first pod on a node that is being drained."""
     told = len(ledger.told_at_s)
     await api.patch(NODES, node, {"metadata": {"labels": {"edl.dev/drain": "true"}}})
     answered_at_s = time.monotonic()
@@ -183,7 +183,7 @@ async def _until(what: str, holds: Callable[[], bool], *, every_s: float = 0.5) 
 
 
 async def _still(operator: OperatorProcess) -> None:
-    """Until the operator asks for nothing but news."""
+    """Wait until the operator only watches."""
     since_s, before = time.monotonic(), Counter[str]()
     until_s = since_s + BUDGET_S
     while time.monotonic() - since_s < STILL_S and time.monotonic() < until_s:
@@ -197,13 +197,13 @@ def _calls(operator: OperatorProcess) -> Counter[str]:
 
 
 def _passes(operator: OperatorProcess) -> Counter[str]:
-    """Passes of the loop that took at most so long, by that."""
+    """Passes of the loop that took at most each bound, by bound."""
     found = re.findall(r'edl_decision_seconds_bucket\{le="([^"]+)"\} (\S+)', operator.get("/metrics")[1])
     return Counter({bound: int(float(count)) for bound, count in found})
 
 
 async def _external_pod(api: Api, number: int, node: str) -> None:
-    """Somebody else's, as large as such pods are: their probes, volumes and settings are most of it."""
+    """An external pod of a realistic size: its probes, volumes and settings are most of it."""
     body = make_pod(f"other-{number:05d}", requests={"cpu": "500m", "memory": "256Mi"}, nodeName=node)
     body["metadata"] |= {
         "namespace": EXTERNAL,

@@ -54,7 +54,7 @@ def brisk(reclaim: Reclaim, **more: Any) -> Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rise:
-    """What one rise of the web was.  Times in seconds; None: it did not happen."""
+    """One rise of the web.  Times in seconds; None: it did not happen."""
 
     pods: int
     first_verdict_s: float | None  # after the Deployment was written
@@ -121,7 +121,7 @@ class MixedDay:
         return self._edl
 
     async def begin(self, *, jobs: int, maximum: int, web: int, full: int) -> None:
-        """Afterwards the web has its pods and `full` trainers stand, which fill the cluster."""
+        """Create the web and the jobs, and wait until `full` trainers fill the cluster."""
         self.full = full
         await self.open_web(web_of(WEB, replicas=web))
         await self.submit(
@@ -130,7 +130,7 @@ class MixedDay:
         await self.wait(f"{full} trainers", lambda: self.standing() == full)
 
     async def open_web(self, body: dict[str, Any]) -> None:
-        """Afterwards the Deployment, which is called as WEB says, has its pods."""
+        """Scale the Deployment WEB, and wait until it has its pods."""
         assert self._api is not None
         body["metadata"]["namespace"] = self.namespace
         await self._api.create(DEPLOYMENTS, body)
@@ -191,12 +191,12 @@ class MixedDay:
         return sum(self.timeline.trainers().values())
 
     def spread(self) -> int:
-        """Trainers that stand now, between the largest and the smallest job."""
+        """Difference in live trainers between the largest and the smallest job."""
         trainers = self.timeline.trainers().values()
         return max(trainers) - min(trainers)
 
     async def wait(self, what: str, holds: Callable[[], bool], *, budget_s: float = BUDGET_S) -> None:
-        """Until it holds.  Raises AssertionError, which tells how things stand, and what EDL met."""
+        """Wait until it holds.  Raises AssertionError with the state of pods and EDL's errors."""
         assert self._watch is not None
         until_s = time.monotonic() + budget_s
         while not holds():

@@ -77,7 +77,7 @@ class OperatorProcess:
         return self._program
 
     def kill(self) -> None:
-        """Afterwards it is gone, if it ever was there."""
+        """Kill the process, if it was started."""
         if self._program is not None:
             self._program.kill()
 
@@ -108,7 +108,7 @@ class OperatorProcess:
             return error.code, error.read().decode()
 
     def is_leading(self) -> bool:
-        """Whether it holds the lease, by its own word."""
+        """True if it reports that it holds the lease."""
         try:
             return "edl_operator_leading 1.0" in self.get("/metrics")[1]
         except OSError:

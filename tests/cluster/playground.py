@@ -1,4 +1,4 @@
-"""`python -m tests.cluster.playground up|status|down`: the test cluster for people, left running until told to go.
+"""`python -m tests.cluster.playground up|status|down`: the test cluster for people, which runs until `down`.
 
 A control plane and eight nodes with GPUs, which run nothing, with EDL's chart installed and its operator at work: as a
 process with the token of the chart's account, since no container runs there.  A keeper process holds it all: it writes
@@ -60,7 +60,7 @@ POLL_S: Final = 0.1
 
 
 def up(folder: Path) -> int:
-    """Afterwards it runs, and what to type is printed.  One that runs or starts already is left as it is."""
+    """Start the playground and print what to type.  One that runs or starts already is left as it is."""
     keeper = None if _is_kept(folder) else _start_keeper(folder)
     deadline_s = time.monotonic() + UP_BUDGET_S
     while not _state_file(folder).is_file():
@@ -99,7 +99,7 @@ def status(folder: Path) -> int:
 
 
 def down(folder: Path) -> int:
-    """Afterwards nothing of it runs."""
+    """Stop every process of the playground."""
     if not _is_kept(folder):
         print("no playground runs")
         return 0
@@ -199,7 +199,7 @@ def _tell(folder: Path) -> int:
 
 
 def _note(folder: Path, words: str) -> None:
-    """Told by `up` and `status` from now on."""
+    """Add a line to the notes that `up` and `status` print."""
     with _notes_file(folder).open("a") as notes:
         notes.write(f"{time.strftime('%H:%M:%S')} {words}\n")
 
@@ -218,7 +218,7 @@ def _log_file(folder: Path) -> Path:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Held while the keeper lives, however it ends: a process id in a file alone could be somebody else's by now."""
+    """Held while the keeper lives, however it ends: a process id in a file could be reused by another process."""
     with (folder / "lock").open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         lock.truncate(0)

@@ -1,4 +1,4 @@
-"""What really happened to a namespace's pods: a watch of its own, which EDL knows nothing of, by this process's clock.
+"""Observed history of a namespace's pods: a watch independent of EDL, by this process's clock.
 
 The API server's own times are whole seconds, so each instant is when the watch told it: late by what this process was
 busy with, never early.
@@ -47,12 +47,12 @@ class PodTimes:
 
     @property
     def cpu_milli(self) -> int:
-        """What it asks of its node."""
+        """Its CPU request."""
         return self.requests.cpu_milli
 
     @property
     def stands(self) -> bool:
-        """Whether it runs and nobody has told it to leave."""
+        """True if it runs and is not being deleted."""
         return self.running_at_s is not None and self.told_at_s is None and self.ended_at_s is None
 
 
@@ -78,16 +78,16 @@ class PodTimeline:
         return {job: count for job, count in counts.items() if job}
 
     def web(self, app: str) -> list[PodTimes]:
-        """The service's pods that have not been told to leave."""
+        """The service's pods that are not being deleted."""
         return [pod for pod in self.pods.values() if pod.app == app and pod.told_at_s is None]
 
     def told_since(self, at_s: float) -> list[PodTimes]:
-        """The trainers that were told to leave from then on, in that order."""
+        """The trainers that were deleted from then on, in that order."""
         found = [pod for pod in self.pods.values() if pod.role == "trainer" and (pod.told_at_s or 0.0) >= at_s]
         return sorted(found, key=lambda pod: pod.told_at_s or 0.0)
 
     def waited_s(self) -> dict[PodName, float]:
-        """How long each trainer without a gate was, or has been by now, without a node."""
+        """Time that each trainer without a gate spent without a node, until now at most."""
         now_s = time.monotonic()
         return {
             pod.name: (pod.bound_at_s or pod.ended_at_s or now_s) - pod.free_at_s

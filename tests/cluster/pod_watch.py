@@ -1,4 +1,4 @@
-"""Pods as the API server tells of them: a listing, then one watch after another, which EDL knows nothing of."""
+"""Pods by the API server's events: a listing, then one watch after another, independent of EDL."""
 
 from __future__ import annotations
 

@@ -17,18 +17,18 @@ LAST_LINE: Final = 300  # characters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pauses:
-    """How long a program stays down after its next end."""
+    """Pause of a program before its next restart."""
 
     next_s: float = FIRST_PAUSE_S
 
     def after(self, ran_s: float) -> tuple[float, Pauses]:
-        """The pause after an end, and those to follow: doubled up to LONGEST_PAUSE_S, anew after STEADY_S."""
+        """The pause after an end, and those to follow: doubled up to LONGEST_PAUSE_S, from the start after STEADY_S."""
         pause_s = FIRST_PAUSE_S if ran_s >= STEADY_S else self.next_s
         return pause_s, Pauses(next_s=min(2 * pause_s, LONGEST_PAUSE_S))
 
 
 class Restarting:
-    """Starts `program` again when it has ended, and says so.  `look` wants to be called every second or so."""
+    """Restarts `program` when it has ended, and reports it.  Call `look` every second or so."""
 
     def __init__(self, program: Program, *, now_s: float, say: Callable[[str], None]) -> None:
         self.program = program
@@ -38,7 +38,7 @@ class Restarting:
         self._due_s: float | None = None
 
     def look(self, now_s: float) -> None:
-        """Afterwards it runs, or its end has been told and it waits for its time."""
+        """Restart the program if its pause is over; report its end otherwise."""
         if self._due_s is None:
             if not self.program.is_running:
                 self._note_end(now_s)

@@ -1,4 +1,4 @@
-"""Where the cluster's programs are: `$KUBEBUILDER_ASSETS`, PATH, or what `build` has put into the user's cache.
+"""Places of the cluster's programs: `$KUBEBUILDER_ASSETS`, PATH, or what `build` has put into the user's cache.
 
 Finding builds nothing and takes milliseconds; a program found outside the cache is asked for its version first.
 """
@@ -55,7 +55,7 @@ def find_tools(environ: Mapping[str, str], families: Sequence[Family] = FAMILIES
 
 
 def built_folder(family: Family, environ: Mapping[str, str]) -> Path:
-    """Where the family's programs are once built; another folder for every other pin."""
+    """Folder of the family's built programs, one for each pin."""
     return cluster_cache(environ) / f"{family.name}-{family.key()}"
 
 

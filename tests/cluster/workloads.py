@@ -20,7 +20,7 @@ QUICK_TO_LEAVE: Final = Life(leave_after_s=0.2)
 
 @contextmanager
 def installed(plane: ControlPlane, api: client.ApiClient) -> Iterator[None]:
-    """The definition of TrainingJob, which stays, and those of EDL's classes that nobody else has made."""
+    """The definition of TrainingJob, which stays, and those of EDL's classes that do not exist yet."""
     plane.kubectl("apply", "-f", str(DEFINITION))
     plane.wait_served("trainingjobs.edl.dev")
     scheduling: Any = client.SchedulingV1Api(api)
@@ -37,7 +37,7 @@ def installed(plane: ControlPlane, api: client.ApiClient) -> Iterator[None]:
 
 
 def wait_class(api: client.ApiClient, name: str) -> None:
-    """Until pods may be of the priority class, which admission hears of a moment after it was made."""
+    """Wait until admission knows the priority class, which takes a moment after its creation."""
     core: Any = client.CoreV1Api(api)
 
     def is_taken() -> bool:

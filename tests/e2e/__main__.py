@@ -46,7 +46,7 @@ LINTER: Final = CHECKOUT / "requirements/hadolint.txt"
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """`words` stand for the command line."""
+    """`words`: the command line's arguments."""
     parser = argparse.ArgumentParser(prog="python -m tests.e2e", description=__doc__)
     parser.add_argument("--build-only", action="store_true", help="build programs and images, run nothing")
     options, arguments = parser.parse_known_args(words)

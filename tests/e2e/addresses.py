@@ -1,4 +1,4 @@
-"""Who has which address in the network of the real nodes.  Pure."""
+"""Addresses in the network of the real nodes.  Pure."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def node_address(number: int) -> str:
 
 
 def pod_range(number: int) -> str:
-    """Of the pods on one node."""
+    """Addresses of the pods on one node."""
     return f"10.88.{number}.0/24"

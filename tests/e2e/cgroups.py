@@ -32,7 +32,7 @@ def make_groups(run: str, node: str) -> str:
 
 
 def remove_groups(run: str) -> None:
-    """Afterwards the run's groups are gone.  Their processes must have ended."""
+    """Remove the run's groups.  Their processes must have ended."""
     deadline_s = time.monotonic() + REMOVAL_BUDGET_S
     for hierarchy in _hierarchies():
         while (hierarchy / (PREFIX + run)).is_dir() and not _try_remove(hierarchy / (PREFIX + run)):
@@ -61,7 +61,7 @@ def _try_remove(group: Path) -> bool:
 
 
 def _hierarchies() -> list[Path]:
-    """Where groups are made: the one hierarchy of version 2, or each of version 1, with what of version 2 is beside."""
+    """Hierarchies for the groups: the one of version 2, or each of version 1, with what of version 2 is beside."""
     if (MOUNT / "cgroup.controllers").exists():
         return [MOUNT]
     return [folder for folder in sorted(MOUNT.iterdir()) if folder.is_dir() and not folder.is_symlink()]

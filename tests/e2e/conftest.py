@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A test that fails shows what the cluster said last, and how its pods stand."""
+    """Add the end of the cluster's logs and the state of its pods to a failed test's report."""
     report = yield
     arguments = getattr(item, "funcargs", {})
     for fixture, tell in (("real_cluster", "log_tail"), ("product", "account"), ("pods", "account")):

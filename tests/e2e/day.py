@@ -44,7 +44,7 @@ class Day:
         self._began_s = time.monotonic()
 
     def begin(self, *, epochs: int, trainers: int, web: int, **edits: Any) -> None:
-        """Afterwards the web has its pods, and training has at most `trainers`.  `edits`: see `job_manifest`."""
+        """Create web and job, and wait until it trains.  `trainers`: its maximum; `edits`: see `job_manifest`."""
         self._epochs = epochs
         self.kubectl("apply", "-f", str(EXAMPLES / "checkpoints.yaml"))
         self.kubectl("apply", "-f", "-", stdin=json.dumps(_list_of(web_manifests())))
@@ -54,20 +54,20 @@ class Day:
         self.wait("training has begun", lambda: self.trained() > 0)
 
     def scale_web(self, replicas: int) -> None:
-        """Afterwards that many answer."""
+        """Scale the web, and wait until that many pods answer."""
         self.kubectl("scale", "deployment/web", f"--replicas={replicas}")
         self.wait(f"{replicas} web pods are ready", lambda: self._ready_web() == replicas)
 
     def wait_trainers(self, count: int) -> None:
-        """Until so many are at work, by the job's own status and by their pods."""
+        """Wait until `count` trainers work, by the job's own status and by their pods."""
         self.wait(f"{count} trainers", lambda: self.status("trainers", "ready") == count == len(self.trainers()))
 
     def wait_servers(self, count: int) -> None:
-        """Until so many hold the model, by their pods, by the job's status and by its master's word."""
+        """Wait until `count` servers hold the model, by their pods, the job's status and its master."""
         self.wait(f"{count} servers", lambda: self.servers() == [count] * 3)
 
     def wait_told(self, cause: str, *, by: str, role: str = "trainer") -> None:
-        """Until the job's status tells such a change of its size.  It keeps the last ten: ask before others follow."""
+        """Wait until the job's status lists such a change of its size.  It keeps the last ten."""
         told = {"cause": cause, "by": by, "role": role}
         self.wait(
             f"told: {cause} by {by}",
@@ -75,7 +75,7 @@ class Day:
         )
 
     def wait_told_who_made_way(self) -> None:
-        """Until status and events tell who took trainers for the web: whoever was quicker, as kube-scheduler says too.
+        """Wait until status and events name who took trainers for the web, as kube-scheduler's events do.
 
         EDL gives room to a Deployment that is to grow, kube-scheduler to pods that are there: a matter of milliseconds.
         """
@@ -90,13 +90,13 @@ class Day:
         self.wait("told who made way", is_told)
 
     def preempted_trainers(self) -> set[str]:
-        """Those of which kube-scheduler says that it preempted them."""
+        """Trainers that kube-scheduler reports as preempted."""
         told = json.loads(self.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
         pods = {one["regarding"]["name"] for one in told if one["reason"] == "Preempted"}
         return {name for name in pods if name.startswith("digits-trainer-")}
 
     def servers(self) -> list[int]:
-        """How many are at work, how many the status tells, and how many of them the master counts on."""
+        """Servers at work: by their pods, by the status, and those with a wanted ordinal."""
         there = [name for name, pod in self.pods("server").items() if _is_at_work(pod)]
         ready, wanted = (int(self.status("servers", what) or 0) for what in ("ready", "wanted"))
         return [len(there), ready, sum(int(name.rpartition("-")[2]) < wanted for name in there)]
@@ -123,7 +123,7 @@ class Day:
         return {pod.metadata.name: pod for pod in found.items}
 
     def places(self) -> set[str]:
-        """The nodes on which anything of the job's stands."""
+        """The nodes that have pods of the job."""
         pods = [pod for role in ("trainer", "server", "master") for pod in self.pods(role).values()]
         return {pod.spec.node_name for pod in pods if pod.status.phase in {"Pending", "Running"}}
 
@@ -143,12 +143,12 @@ class Day:
         return found
 
     def is_told(self, condition: str, status: str, words: str) -> bool:
-        """Whether the job has the condition with this status, and these words in its message."""
+        """True if the job has the condition with this status, and this text in its message."""
         found = [one for one in self.status("conditions") or () if one["type"] == condition]
         return any(one["status"] == status and words in one.get("message", "") for one in found)
 
     def change(self, **spec: Any) -> None:
-        """Of the job's definition, as a merge patch."""
+        """Patch the job's definition (merge patch)."""
         self.kubectl("patch", "tj", "digits", "--type=merge", "-p", json.dumps({"spec": spec}))
 
     def kept(self, pattern: str) -> list[Path]:
@@ -156,15 +156,15 @@ class Day:
         return sorted(path for path in (self._checkpoints / "digits").glob(f"{pattern}*") if path.is_file())
 
     def event_reasons(self) -> set[str]:
-        """Of what was told about the job."""
+        """Reasons of the job's events."""
         return {reason for reason, _ in self.events()}
 
     def wait_events(self, *reasons: str) -> None:
-        """Until all of these were told about the job; an event is written a moment after what it tells."""
+        """Wait until the job has events of all these reasons; an event follows its cause by a moment."""
         self.wait(f"told: {', '.join(reasons)}", lambda: set(reasons) <= self.event_reasons())
 
     def events(self) -> set[tuple[str, str]]:
-        """What was told about the job: reason and words."""
+        """The job's events: reason and message."""
         told = json.loads(self.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
         return {(each["reason"], each["note"]) for each in told if each["regarding"]["kind"] == "TrainingJob"}
 

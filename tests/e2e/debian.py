@@ -67,7 +67,7 @@ class Debian:
         return tree
 
     def _refresh(self) -> None:
-        """The lists of what there is, once a day: `status` stays empty and tells when."""
+        """Package lists, read once a day: the empty file `status` has the time."""
         if self._status.exists() and time.time() - self._status.stat().st_mtime < LISTS_LIFETIME_S:
             return
         self._say("fetching Debian's lists of packages")

@@ -27,11 +27,11 @@ class Instruction:
         return tuple(json.loads(self.text))
 
     def variables(self) -> dict[str, str]:
-        """Of ENV, and of LABEL."""
+        """Names and values that an ENV or a LABEL sets."""
         return dict(part.split("=", 1) for part in shlex.split(self.text))
 
     def copied(self) -> tuple[str, tuple[str, ...], str]:
-        """Of COPY: the stage that it copies from (else ""), what, and where to."""
+        """Parts of COPY: the stage that it copies from (else ""), sources, and target."""
         words = shlex.split(self.text)
         stage = ""
         if words[0].startswith("--from="):

@@ -77,7 +77,7 @@ class Built:
 
 
 def build_images(tools: Tools, environ: Mapping[str, str], say: Say) -> Built:
-    """Afterwards all images of NAMES are in the archive.  As root.  Raises ImageBuildError or ProgramError."""
+    """Build the archive with all images of NAMES.  As root.  Raises ImageBuildError or ProgramError."""
     cache = cluster_cache(environ) / "images"
     with exclusive(cache, say, budget_s=LOCK_BUDGET_S):
         return _Workshop(cache, tools, environ, say).build()

@@ -1,4 +1,4 @@
-"""What a run must leave as it found it: the machine's settings, network, mounts, control groups and /var.
+"""State of the machine that a run must not change: its settings, network, mounts, control groups and /var.
 
 The state is read before and after a run, from outside its namespaces.
 """
@@ -60,7 +60,7 @@ def _is_anothers(name: str, run: str) -> bool:
 
 
 def _firewall(system: Path) -> str:
-    """What the kernel's packet filter does for the machine; without the counters.  `system` has `nft` in it."""
+    """Rules of the kernel's packet filter, without counters.  `system` has `nft` in it."""
     command = ["chroot", str(system), "/usr/sbin/nft", "--stateless", "list", "ruleset"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FIREWALL_BUDGET_S)
     return done.stdout or done.stderr

@@ -12,7 +12,7 @@ from tests.harness.commands import run
 
 
 def make_bridge() -> None:
-    """Afterwards CONTROL_PLANE is an address here."""
+    """Give this machine the address CONTROL_PLANE."""
     _ip("link", "set", "lo", "up")
     _ip("link", "add", BRIDGE, "type", "bridge")
     _ip("address", "add", f"{CONTROL_PLANE}/{NODE_PREFIX}", "dev", BRIDGE)

@@ -59,7 +59,7 @@ state = "/run/containerd"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlace:
-    """Where a node is on this machine: its folder, its number among the nodes, its control group."""
+    """Place of a node on this machine: its folder, its number among the nodes, its control group."""
 
     name: str
     number: int
@@ -217,7 +217,7 @@ def _program(name: str, command: Sequence[str], ready: str = "") -> dict[str, An
 
 
 def _write_identities(place: NodePlace, control_plane: ControlPlane) -> None:
-    """Who the kubelet and kube-proxy are, in files that lead to one another by the node's own paths."""
+    """Identities of the kubelet and kube-proxy, in files with the node's own paths."""
     etc, layout = place.folder / "etc", control_plane.layout
     (etc / "ca.crt").write_bytes(layout.authority.read_bytes())
     users = {"kubelet": (f"system:node:{place.name}", ("system:nodes",)), "kube-proxy": ("system:kube-proxy", ())}

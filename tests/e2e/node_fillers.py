@@ -40,7 +40,7 @@ class NodeFillers:
         wait_for("the web load is gone", lambda: not self._pods.exists(LOAD))
 
     def free_milli(self, node: str) -> int:
-        """Thousandths of a core that no pod there asks for."""
+        """Thousandths of a core that no pod there requests."""
         offered = self._core.read_node(node).status.allocatable["cpu"]
         there = self._core.list_pod_for_all_namespaces(field_selector=f"spec.nodeName={node}").items
         asked = [_asked_milli(pod) for pod in there if pod.status.phase not in {"Succeeded", "Failed"}]

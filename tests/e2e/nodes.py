@@ -54,7 +54,7 @@ class Node:
         return run([*self._inside(), *command], budget_s=budget_s)
 
     def import_images(self, archives: Sequence[Path]) -> None:
-        """Afterwards containers can be made of them.  The archives are read from this machine, not from the node."""
+        """Import the images.  The archives are read from this machine, not from the node."""
         for archive in archives:
             with archive.open("rb") as source:
                 done = subprocess.run(

@@ -42,7 +42,7 @@ class Image:
 
 
 def write_archive(images: Sequence[Image], target: Path, *, machine: str) -> None:
-    """`machine` is what `uname -m` says where the images run."""
+    """`machine`: output of `uname -m` where the images run."""
     architecture = ARCHITECTURES[machine]
     blobs: dict[str, bytes] = {}
     manifests = [_manifest(image, architecture, blobs) for image in images]

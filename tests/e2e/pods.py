@@ -1,4 +1,4 @@
-"""What tests do with real pods: make them, wait for them, read their logs, run commands in them."""
+"""Real pods in tests: create, wait, read logs, run commands."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Follower:
 
 
 class Pods:
-    """Of one namespace."""
+    """Pods of one namespace."""
 
     def __init__(self, control_plane: ControlPlane, core: client.CoreV1Api, namespace: str) -> None:
         self._control_plane = control_plane
@@ -83,7 +83,7 @@ class Pods:
         return name
 
     def finish(self, pod: Mapping[str, Any], *, budget_s: float = START_BUDGET_S) -> tuple[int, str]:
-        """The exit code of its container, and what that said."""
+        """The exit code of its container, and its output."""
         name = self.create(pod)
         return self.wait_end(name, budget_s=budget_s), self.logs(name)
 
@@ -92,7 +92,7 @@ class Pods:
         return int(ended.exit_code)
 
     def ended(self, name: str) -> Any:
-        """How its container ended, or None."""
+        """The end of its container, or None."""
         statuses = self.read(name).status.container_statuses or ()
         return next((status.state.terminated for status in statuses if status.state.terminated), None)
 
@@ -107,7 +107,7 @@ class Pods:
         return str(self._core.read_namespaced_pod_log(name, self._namespace))
 
     def execute(self, name: str, *command: str) -> str:
-        """What a command in the container says.  Raises HarnessError when it fails."""
+        """Output of a command in the container.  Raises HarnessError when it fails."""
         return self._control_plane.kubectl("exec", "--namespace", self._namespace, name, "--", *command)
 
     def exists(self, name: str) -> bool:
@@ -121,7 +121,7 @@ class Pods:
         self._core.delete_namespaced_pod(name, self._namespace, grace_period_seconds=grace_s)
 
     def account(self) -> str:
-        """How all of them stand, with events and logs: for somebody who reads a failed test."""
+        """State, events and logs of all pods, for the report of a failed test."""
         parts = [("get", "pods", "-o", "wide"), ("get", "events", "--sort-by=.lastTimestamp")]
         told = [self._control_plane.kubectl(*part, "--namespace", self._namespace) for part in parts]
         for pod in self._core.list_namespaced_pod(self._namespace).items:

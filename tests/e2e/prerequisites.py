@@ -1,4 +1,4 @@
-"""What a machine must have for real nodes, and what to say when it lacks something."""
+"""Requirements of a machine for real nodes, and messages about missing ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def missing(cache: Path, environ: Mapping[str, str]) -> list[str]:
 
 
 def _free_bytes(folder: Path) -> int:
-    """Also where the folder does not stand yet."""
+    """Also for a folder that does not exist yet."""
     there = next(each for each in (folder, *folder.parents) if each.exists())
     return shutil.disk_usage(there).free
 

@@ -45,7 +45,7 @@ class Product:
     cluster: RealCluster
 
     def install(self) -> str:
-        """Afterwards an operator leads and etcd asks for passwords; the chart's notes."""
+        """Install the chart, wait until an operator leads and etcd requires passwords; return the notes."""
         values = self.cluster.control_plane.folder / "values.json"
         values.write_text(json.dumps(VALUES))
         more = ("--create-namespace", *IMAGES, "--values", str(values))
@@ -64,15 +64,15 @@ class Product:
         self._wait_ready()
 
     def uninstall(self) -> None:
-        """Afterwards no operator runs."""
+        """Stop the operators and wait for their end."""
         self.cluster.control_plane.helm("uninstall", RELEASE, "--wait", *_IN_NAMESPACE, budget_s=START_BUDGET_S)
 
     def test(self) -> str:
-        """What `helm test` says.  Raises HarnessError when it fails."""
+        """Output of `helm test`.  Raises HarnessError when it fails."""
         return self.cluster.control_plane.helm("test", RELEASE, *_IN_NAMESPACE, budget_s=START_BUDGET_S)
 
     def account(self) -> str:
-        """How it all stands, for somebody who reads a failed test."""
+        """State of the product, for the report of a failed test."""
         questions = [("get", "pods", "-o", "wide"), ("get", "events", "--sort-by=.lastTimestamp")]
         logs = [("logs", "--tail=30", "--prefix", "-l", f"app.kubernetes.io/component={part}") for part in PARTS]
         jobs = ("get", "tj", "--all-namespaces", "-o", "yaml")
@@ -84,12 +84,12 @@ class Product:
         return self.cluster.control_plane.kubectl(*words, *_IN_NAMESPACE)
 
     def restarts(self, pod: str) -> int:
-        """How often the kubelet has started its container again."""
+        """Restarts of its container by the kubelet."""
         words = ("get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
         return int(self.cluster.control_plane.kubectl(*words, *_IN_NAMESPACE) or 0)
 
     def ask_etcd(self, *words: str, user: str = "") -> str:
-        """What etcdctl says in the first member's own container, as nobody or as this user.  Raises HarnessError."""
+        """Output of etcdctl in the first member's own container, anonymous or as this user.  Raises HarnessError."""
         told = {"ETCDCTL_CACERT": "/run/edl/etcd/ca.crt", "ETCDCTL_ENDPOINTS": "https://localhost:2379"}
         if user:
             where = "jsonpath={.data." + user + "-password}"

@@ -1,4 +1,4 @@
-"""A whole cluster: the control plane of `tests/cluster`, real nodes with all images, DNS.
+"""Complete cluster: the control plane of `tests/cluster`, real nodes with all images, DNS.
 
 with start_cluster(folder, tools, surroundings, nodes=("left", "right")) as cluster:
     cluster.control_plane.kubectl("get", "nodes")
@@ -59,7 +59,7 @@ class RealCluster:
 def start_cluster(
     folder: Path, tools: Tools, surroundings: Surroundings, *, nodes: Sequence[str]
 ) -> Iterator[RealCluster]:
-    """Afterwards all nodes are Ready and names resolve.  From the main thread, once in a run: the network is the run's.
+    """Start the nodes, wait until all are Ready and names resolve.  In the main thread, once in a run (one network).
 
     Raises StartError or WaitTimeoutError.
     """

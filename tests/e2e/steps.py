@@ -148,7 +148,7 @@ class Steps:
         return state
 
     def _files(self, sources: Iterable[str], target: str) -> Iterable[tuple[str, Path]]:
-        """Where each file goes, without the leading slash, as Docker has it: a folder gives what it holds."""
+        """Target of each file, without the leading slash, by Docker's rules: a folder gives what it holds."""
         for source in sources:
             path = self._source / source
             goal = PurePosixPath(target.strip("/"))
@@ -202,7 +202,7 @@ def _forget(upper: Path) -> None:
 
 
 def _names(layers: Iterable[Path], inside: str) -> list[str]:
-    """What these layers say anything about: it is not taken from the layers below."""
+    """Names that these layers set or delete: they hide those of the layers below."""
     found = {path.relative_to(layer).as_posix() for layer in layers for path in (layer / inside).rglob("*")}
     return sorted(found)
 
@@ -233,7 +233,7 @@ def _attributes(path: Path) -> list[str]:
 
 
 def _is_whiteout(path: Path) -> bool:
-    """How overlayfs says that something is gone."""
+    """True if the file is an overlayfs whiteout (a deletion)."""
     return path.is_char_device() and path.stat().st_rdev == 0
 
 

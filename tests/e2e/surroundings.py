@@ -1,4 +1,4 @@
-"""How a test run knows that it is inside the namespaces made for it, and what was built before it entered them."""
+"""Handover from the start of a run into its namespaces: what was built before it entered them."""
 
 from __future__ import annotations
 

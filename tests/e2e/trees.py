@@ -47,7 +47,7 @@ def link(target: str) -> Entry:
 
 
 def read_tar(source: IO[bytes]) -> Tree:
-    """What a package or a layer holds, without documentation; hard links become files of their own."""
+    """Contents of a package or layer, without documentation; hard links become files of their own."""
     tree: Tree = {}
     with tarfile.open(fileobj=source, mode="r|*") as archive:
         for member in archive:
@@ -94,7 +94,7 @@ def write_tar(tree: Tree, target: Path) -> str:
 
 
 def unpack(tar: Path, root: Path) -> None:
-    """As root: a layer's files, over what is there."""
+    """Write a layer's files over existing ones (as root)."""
     with tarfile.open(tar) as archive:
         archive.extractall(root, filter="fully_trusted")  # our own, and a system has files that filters refuse
 
@@ -108,7 +108,7 @@ def sha256_of(path: Path) -> str:
 
 
 def _with_parents(tree: Tree) -> Iterator[tuple[str, Entry]]:
-    """Sorted, so that a folder comes before what it holds, with the folders that nobody named."""
+    """Sorted, so that a folder comes before what it holds, with the folders that no entry names."""
     parents = {str(parent) for path in tree for parent in PurePosixPath(path).parents} - {"."}
     whole = {**{path: folder() for path in parents}, **tree}
     return iter(sorted(whole.items()))

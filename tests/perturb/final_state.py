@@ -1,4 +1,4 @@
-"""What is compared when all is at rest: everything but which pod stands where.
+"""State that is compared when the cluster has converged: everything but the nodes of pods.
 
 Equal must be: each job's target as last planned; how many pods of each role and tier it has; that all of them are
 bound, ready and without gates; its Deployment; and the web's pods, all bound.  Names and nodes of pods may differ:

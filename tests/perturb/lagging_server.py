@@ -1,4 +1,4 @@
-"""An API server whose cache lags behind etcd: Sieve's stale view, and time travel for a client that connects anew.
+"""An API server whose cache lags behind etcd: Sieve's stale view, and time travel for a client that reconnects.
 
 Its cache has stopped at some version.  Listings and watches come from there; bookmarks and ends of watches are those
 of a healthy server, so that no client can notice.  Writes and reads of one object go through to etcd, as on a real one.
@@ -9,7 +9,7 @@ from autoscaler.clusters.kubernetes.cache.object_cache import key_of
 
 
 class LaggingServer:
-    """Stands before a `MemoryServer`.  `stop(behind)` holds its cache back, `catch_up` lets it go on."""
+    """Proxy of a `MemoryServer`.  `stop(behind)` holds its cache back, `catch_up` releases it."""
 
     def __init__(self, server):
         self._server = server
@@ -21,12 +21,12 @@ class LaggingServer:
 
     @property
     def version(self):
-        """How far it has come."""
+        """Version that it shows."""
         newest = self._server.history.version
         return newest if self._ceiling is None else min(self._ceiling, newest)
 
     def stop(self, behind):
-        """Show nothing newer than what stood `behind` changes ago."""
+        """Show nothing newer than the state `behind` changes ago."""
         changes = self._server.history.kept_changes()[-behind:] if behind else ()
         self._ceiling = changes[0].version - 1 if changes else self._server.history.version
 
@@ -35,7 +35,7 @@ class LaggingServer:
         self._server.history._wake()
 
     def all(self, kind):
-        """As it stood then."""
+        """The objects of a kind at that version."""
         if self._ceiling is None:
             return self._server.all(kind)
         items = {key_of(item): item for item in self._server.all(kind)}

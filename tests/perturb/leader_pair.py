@@ -1,4 +1,4 @@
-"""Two operators with a Lease each: the one that leads is stopped, and goes on when the other leads.
+"""Two operators with a Lease each: the leader is paused, and continues when the other leads.
 
 A stopped process is one whose every call hangs, before the fence asks for its right: what it was about to write when it
 was stopped comes to the fence first when it goes on, before the process can find out that it leads no more.
@@ -47,7 +47,7 @@ class StoppableApi:
 
 
 class HoldersApi(CheckedApi):
-    """What reaches the server here must come from the holder of the Lease."""
+    """Checks that what reaches the server here comes from the holder of the Lease."""
 
     def __init__(self, server, checker, operator, writes):
         super().__init__(server, checker)
@@ -81,7 +81,7 @@ class HoldersApi(CheckedApi):
 
 
 class StoppableLease(LeaseHolder):
-    """A process that is stopped finds out only when it goes on that its term is over."""
+    """A paused process notices the end of its term only when it continues."""
 
     def __init__(self, running, *args, **more):
         super().__init__(*args, **more)
@@ -127,7 +127,7 @@ class Operator:
                 tasks.create_task(work)
 
     def stop(self):
-        """As SIGSTOP does."""
+        """Pause the process, as SIGSTOP does."""
         self.running.clear()
 
     def go_on(self):

@@ -51,7 +51,7 @@ def job(name, *, trainers, servers=None, weight=1):
 
 
 def begin(world):
-    """What stands before EDL comes."""
+    """Objects that exist before EDL starts."""
     world.add_classes()
     for name in NODES:
         world.add_node(name, cpu="8", memory="32Gi", pods="30")
@@ -84,7 +84,7 @@ def suspend(name, on):
 
 
 def pin(name, trainers):
-    """The user wants so many; 0: EDL decides.  Servers follow by the ratio, once that has lasted."""
+    """The user pins the size; 0: EDL decides.  Servers follow by the ratio after a while."""
 
     def happen(world):
         raw = world.server.get(TRAINING_JOBS, NAMESPACE, name)

@@ -41,7 +41,7 @@ class TimedAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What goes wrong in one run.  `knows_old`: EDL reads old state and cannot know it (`invariants`)."""
+    """Faults of one run.  `knows_old`: EDL reads old state and cannot know it (`invariants`)."""
 
     family: str
     name: str
@@ -55,7 +55,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialOutcome:
-    """How a run went."""
+    """Result of a run."""
 
     trial: Trial
     end: tuple[str, ...]
@@ -131,7 +131,7 @@ class Run:
         return next(one for one in self.operators if one.lease.may_write())
 
     def stop_leader(self):
-        """Stop it as SIGSTOP does; it goes on by itself after a while."""
+        """Pause the process as SIGSTOP does; it continues by itself after a while."""
         leader = self.leader()
         leader.stop()
         asyncio.get_running_loop().call_later(STOPPED_S, leader.go_on)
@@ -188,7 +188,7 @@ class Run:
     # ---- the autoscaler -------------------------------------------------------------------------------------------
 
     async def _keep_one(self):
-        """One autoscaler after another; each knows what stands and nothing else."""
+        """One autoscaler after another; each knows the cluster's objects and nothing else."""
         while True:
             self._one = compose_one(self.api)
             self.checker.store = self._one.store

@@ -6,7 +6,7 @@ REFERENCE = Trial(family="none", name="nothing goes wrong")
 
 
 def problems_of(trial, reference):
-    """What is wrong with this run; empty: nothing."""
+    """Problems of this run; empty: none."""
     try:
         lived = run_trial(trial)
     except Exception as error:  # noqa: BLE001 - any is a finding

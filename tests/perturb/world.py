@@ -60,7 +60,7 @@ class World(FakeControllers):
         self.server.rewrite(NODES, raw, raw | {"spec": {"unschedulable": True} if is_cordoned else {}})
 
     def silence(self, name):
-        """The node's kubelet says nothing any more."""
+        """The node's kubelet stops reporting."""
         raw = self.server.get(NODES, None, name)
         status = raw["status"] | {"conditions": [{"type": "Ready", "status": "Unknown"}]}
         self.server.rewrite(NODES, raw, raw | {"status": status})

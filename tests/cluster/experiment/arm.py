@@ -1,4 +1,4 @@
-"""What a pass asks of an arm on a real control plane."""
+"""Interface of an arm on a real control plane."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.harness.processes import Program
 
 
 class Arm(Protocol):
-    """Who meets the scenario."""
+    """The system that handles the scenario."""
 
     @property
     def programs(self) -> Mapping[str, Program]:
@@ -22,7 +22,7 @@ class Arm(Protocol):
         ...
 
     async def run(self) -> None:
-        """What the arm does besides, from the scenario's zero on, until cancelled."""
+        """The arm's background work, from the scenario's zero on, until cancelled."""
         ...
 
     def evictions(self) -> Mapping[str, int]:

@@ -19,14 +19,14 @@ COPIES_OF_2017: Final = 10**6  # failures that a batch Job may count: killed tra
 
 
 def node_shape(node: Node) -> NodeShape:
-    """What the node offers."""
+    """Allocatable resources of the node."""
     offer = node.allocatable
     pods = dict(offer.extended).get("pods", 110)
     return NodeShape(cpu=f"{offer.cpu_milli}m", memory=str(offer.memory_bytes), pods=pods, gpus=offer.gpu_count)
 
 
 def system_pod(node: str) -> dict[str, Any]:
-    """What every node of the mixes of 2017 runs already."""
+    """Pods that every node of the mixes of 2017 runs already."""
     requests = written(SYSTEM.requests)
     return make_pod(f"system-{node}", requests=requests, nodeName=node, priorityClassName=SYSTEM_CLASS)
 
@@ -59,7 +59,7 @@ def training_job(job: Job, physics: Physics) -> dict[str, Any]:
 
 
 def controller_of_2017(job: Job, role: Role, replicas: int, physics: Physics) -> dict[str, Any]:
-    """Who kept a role's pods alive in 2017: a batch Job for trainers, else a ReplicaSet."""
+    """Controller of a role's pods in 2017: a batch Job for trainers, else a ReplicaSet."""
     labels = {JOB: str(job.name), ROLE: role.value}
     template = pod_template(shape_of_role(job, role), life_of(physics.start, physics.drain), labels)
     metadata = {"name": controller_name(job.name, role)}
@@ -79,7 +79,7 @@ def controller_name(job: JobName, role: Role) -> str:
 
 
 def shape_of_role(job: Job, role: Role) -> Shape:
-    """What one of the role's pods asks for."""
+    """Requests of one of the role's pods."""
     match role:
         case Role.TRAINER:
             return job.trainer.shape
@@ -99,7 +99,7 @@ def pod_template(shape: Shape, life: Life, labels: Mapping[str, str] | None = No
 
 
 def life_of(start: DurationRange, leave: DurationRange) -> Life:
-    """How such a pod lives.  Stand-ins leave after the middle of a spread; one that never leaves heeds no SIGTERM."""
+    """Life of such a pod.  Stand-ins end after the middle of a spread; one that never ends ignores SIGTERM."""
     leave_s = (leave.low_s + leave.high_s) / 2
     return Life(
         start_after_s=start.low_s,
@@ -109,7 +109,7 @@ def life_of(start: DurationRange, leave: DurationRange) -> Life:
 
 
 def shape_of(pod: PodShapeSpec) -> Shape:
-    """What a pod of the scenario asks for."""
+    """Requests of a pod of the scenario."""
     return Shape(requests=Resources(cpu_milli=pod.cpu, memory_bytes=pod.memory, gpu_count=pod.gpu))
 
 

@@ -11,7 +11,7 @@ from experiments.scenarios.schema import Scenario
 
 
 def compress(scenario: Scenario, times: int) -> Scenario:
-    """The scenario that many times as fast, under a name that says so; nobody published it."""
+    """The scenario that many times as fast, under a name that shows it; it was never published."""
     document: dict[str, Any] = scenario.model_dump(exclude_unset=True)
     for field in ("until_s", "measured_until_s"):
         document[field] /= times

@@ -15,7 +15,7 @@ PAUSE_S: Final = 0.5
 
 
 async def insist(write: Callable[[], Awaitable[object]]) -> None:
-    """Afterwards it has happened; one whose answer was lost may have made the object already.
+    """Retry a write until it is applied; one whose answer was lost may have created the object already.
 
     Raises:
         TemporaryError: not within the budget.

@@ -1,4 +1,4 @@
-"""How much of the machine a pass had, and who took the rest: a pass on a busy machine is not the scheduler's fault."""
+"""Load of the machine during a pass, by process: a slow pass on a busy machine is not the scheduler's fault."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LoadMeter:
             self.others_cpu_s = max(0.0, busy_s() - machine_s - sum(self.cpu_s.values()))
 
     def read(self, late_s: float) -> MachineUse:
-        """What was seen; `late_s` is the most that a step of the scenario came late."""
+        """Measured load; `late_s` is the most that a step of the scenario came late."""
         beats = max(1, len(self.loads))
         return MachineUse(
             about=describe_machine(),

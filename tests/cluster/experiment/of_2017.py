@@ -40,7 +40,7 @@ class SeenPod:
 
 
 class RealControllers:
-    """What the driver acts on: observations are the timeline's, wishes wait in `wishes` until they are written."""
+    """Cluster of the driver: observations are the timeline's, wishes wait in `wishes` until they are written."""
 
     def __init__(self, nodes: Sequence[Node], timeline: PodTimeline) -> None:
         self.jobs: dict[JobName, Job] = {}
@@ -137,7 +137,7 @@ class Of2017:
 
 
 def seen_pod(pod: PodTimes) -> SeenPod:
-    """As the algorithm looks at it: one that is leaving is neither running nor pending."""
+    """As the algorithm counts it: one that is leaving is neither running nor pending."""
     if pod.told_at_s is not None:
         phase = PodPhase.TERMINATING
     elif pod.running_at_s is not None:

@@ -49,7 +49,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What came of a pass."""
+    """Result of a pass."""
 
     begun: str
     pods: tuple[RealPod, ...]
@@ -84,7 +84,7 @@ class Pass:
         self._zero_s = 0.0
 
     async def play(self) -> Played:
-        """Set the stage, let the scenario happen, tell what came of it."""
+        """Set up the cluster, run the scenario and return its result."""
         self._set_stage()
         api = await connect(self._plane.kubeconfig)
         capacity_milli = {str(node.name): node.allocatable.cpu_milli for node in self._stage.nodes}
@@ -153,7 +153,7 @@ class Pass:
             await insist(partial(api.create, DEPLOYMENTS, body))
 
     def _list_steps(self, api: HttpApi, arm: Arm) -> list[tuple[float, Callable[[], Awaitable[object]]]]:
-        """What happens and when, in the order of time."""
+        """Events of the scenario in the order of time."""
         steps: list[tuple[float, Callable[[], Awaitable[object]]]] = []
         steps += [(one.at_s, partial(arm.submit, one)) for one in self._stage.submissions]
         for one in self._stage.changes:
@@ -193,7 +193,7 @@ class Pass:
 
 
 def real_pod(pod: PodTimes, zero_s: float) -> RealPod:
-    """What the timeline saw, in the scenario's time."""
+    """Observations of the timeline, in the scenario's time."""
 
     def told(at_s: float | None) -> float | None:
         return None if at_s is None else at_s - zero_s
