@@ -20,14 +20,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.cli.places import Place
 from autoscaler.clusters.local.run_files.run_folder import RunFolder, find_runs
 from master.api.host.log_lines import escape_controls
+
+if TYPE_CHECKING:  # places are not for --help
+    from autoscaler.cli.kubernetes.cluster_place import ClusterPlace
 
 PLUGIN: Final = "kubectl edl"
 RUNS: Final = Path("runs")
@@ -79,7 +81,7 @@ class PlaceSelector:
         return any((self.kubeconfig, self.context, self.namespace, self.is_all_namespaces))
 
     @contextmanager
-    def open(self, *, changes: bool = False) -> Iterator[Place]:
+    def open(self, *, changes: bool = False) -> Iterator[ClusterPlace]:
         """The selected place.  `changes`: the command may change something there.  Raises CommandError."""
         choice = choose_place(self, observe_environment(click.get_current_context()))
         if choice.kind is PlaceKind.LOCAL:

@@ -74,7 +74,11 @@ def open_cluster(
 
 
 class ClusterPlace:
-    """`places.Place` of a cluster."""
+    """Where jobs run.
+
+    Every call raises CommandError with the exit code of the failure.  `kind` is one of `clusters.object_kinds`, or one
+    of its other names.  A call that changes something returns the line to print.
+    """
 
     poll_interval_s: float = _POLL_INTERVAL_S
 
@@ -87,15 +91,17 @@ class ClusterPlace:
 
     @property
     def namespace(self) -> str:
-        """Namespace of a name without one."""
+        """Namespace of a name without one; empty where `snapshot` has names without one."""
         return self._reader.namespace
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def get(self, kind: str, name: str) -> ObjectList:
+        """All objects of a type, or the one of this name."""
         return self._do(self._get(parse_type(kind), name))
 
     def watch(self, kind: str, name: str) -> Iterator[ObjectList]:
+        """Each object as it is, and again whenever it changes."""
         known = KINDS[parse_type(kind)]
         namespace, short = self._reader.split(name)
         if name:
@@ -106,15 +112,18 @@ class ClusterPlace:
                 yield ObjectList(objects=[one], columns=self._columns(has_namespaces=self._reader.is_all_namespaces))
 
     def describe(self, kind: str, name: str) -> Iterator[str]:
+        """Lines about one object: its state, the reason for its size, its pods, its events."""
         return iter(self._do(self._describe(parse_type(kind), name)))
 
     def log(self, kind: str, name: str, selector: PodSelector, options: LogOptions) -> Iterator[str]:
+        """The log of a pod, in pieces."""
         pod = self._do(self._reader.pod_of(parse_type(kind), name, selector))
         decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         for chunk in self._iterate(self._reader.log(pod, options)):
             yield decode(chunk)
 
     def events(self, *, is_watching: bool) -> Iterator[EventLine]:
+        """Events in order, and those to come if `is_watching`."""
         wide = self._reader.is_all_namespaces
         found: Iterator[Raw] = (
             self._iterate(self._reader.follow_events()) if is_watching else iter(self._do(self._reader.events()))
@@ -123,6 +132,7 @@ class ClusterPlace:
             yield format_cluster_event(event, time.time(), has_namespaces=wide)
 
     def is_condition_met(self, kind: str, name: str, wanted: str) -> bool:
+        """True if a condition holds (`parameter_types.parse_condition`).  CommandError FAILED: it never will."""
         kind = parse_type(kind)
         if wanted == "delete":
             return try_find(lambda: self._do(self._reader.find(kind, name))) is None
@@ -137,23 +147,29 @@ class ClusterPlace:
     # ---- changing -----------------------------------------------------------------------------------------------
 
     def scale(self, kind: str, name: str, sizes: Sequence[SizeRequest], *, is_dry: bool) -> str:
+        """Set these sizes, all or none."""
         return self._do(self._writer.scale(parse_type(kind), name, sizes, is_dry=is_dry))
 
     def drain(self, kind: str, name: str, selector: PodSelector, *, is_dry: bool) -> str:
+        """Let a pod finish its batch and leave, or make EDL's pods leave a node."""
         return self._do(self._writer.drain(parse_type(kind), name, selector, is_dry=is_dry))
 
     def uncordon(self, kind: str, name: str) -> str:
+        """Open a drained node again."""
         return self._do(self._writer.uncordon(parse_type(kind), name))
 
     def set_suspended(self, kind: str, name: str, *, is_suspended: bool) -> str:
+        """Suspend a job (its pods are deleted, the job stays), or resume it."""
         return self._do(self._writer.set_suspended(parse_type(kind), name, is_suspended=is_suspended))
 
     def delete(self, kind: str, name: str, *, is_dry: bool) -> str:
+        """Stop an object and drop its record."""
         return self._do(self._writer.delete(parse_type(kind), name, is_dry=is_dry))
 
     # ---- planning -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> SnapshotContent:
+        """Everything that a plan depends on, at this instant."""
         from autoscaler.cli.kubernetes.cluster_snapshot import read_cluster_snapshot  # noqa: PLC0415 - the planner is for those who ask it
 
         found = self._do(read_cluster_snapshot(self._reader.api, title=self.title, now_s=time.time()))
@@ -163,12 +179,14 @@ class ClusterPlace:
         return found.snapshot
 
     def job_facts(self, job: str) -> JobFacts:
+        """Facts about a job that the snapshot lacks; empty facts for an unknown job."""
         from autoscaler.cli.kubernetes.describe_job import job_facts_of  # noqa: PLC0415 - pydantic
 
         found = try_find(lambda: self._do(self._reader.find("tj", job)))
         return JobFacts() if found is None else job_facts_of(found, time.time())
 
     def read_submission(self, file: Path, now_s: float) -> PlannedSubmission:
+        """Jobs and workloads that this file would bring here, submitted at `now_s`."""
         from autoscaler.cli.kubernetes.cluster_snapshot import read_cluster_submission  # noqa: PLC0415 - with it
 
         assert self._classes is not None, "a submission is read after the snapshot that it is added to"

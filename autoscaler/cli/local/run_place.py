@@ -62,7 +62,7 @@ def list_names(folder: RunFolder, types: Sequence[str]) -> list[str]:
 
 
 class RunPlace(ClusterPlace):
-    """`places.Place` of a run."""
+    """The place of a run."""
 
     poll_interval_s = FOLLOW_EVERY_S
 
