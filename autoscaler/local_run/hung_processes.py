@@ -14,7 +14,6 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import Raw, text
 from autoscaler.clusters.local.control_plane.kubelet import Kubelet
-from autoscaler.clusters.local.control_plane.pod_annotations import PID
 from autoscaler.clusters.local.run_files.run_journal import RunJournal
 from autoscaler.domain import Role
 from autoscaler.fault_isolation import GuardedTask
@@ -52,7 +51,7 @@ class HungProcesses:
                 self._check_job(record, before)
 
     def _check_job(self, record: JobRecord, before: dict[str, MasterSilence]) -> None:
-        pods = [raw for raw in self._store.objects.pods(record.job) if text(raw, "metadata", "annotations", PID)]
+        pods = [raw for raw in self._store.objects.pods(record.job) if self._kubelet.pid_of(uid_of(raw)) is not None]
         for master in active_pods(pods, Role.MASTER):
             self._observe(master, before, is_heard=_is_heard(record, before.get(uid_of(master))), lacking="no answer")
         progress, uid = record.progress, record.job.uid
@@ -70,8 +69,8 @@ class HungProcesses:
 
         `lacking` names the missing sign of life, for the user.
         """
-        pid, name = text(pod, "metadata", "annotations", PID), text(pod, "metadata", "name")
-        silence = observe_answer(before.get(uid_of(pod)), pid, has_answered=is_heard, now_s=self._clock())
+        pid, name = self._kubelet.pid_of(uid_of(pod)), text(pod, "metadata", "name")
+        silence = observe_answer(before.get(uid_of(pod)), f"{pid}", has_answered=is_heard, now_s=self._clock())
         if not silence.is_hung:
             self._silences[uid_of(pod)] = silence
             return

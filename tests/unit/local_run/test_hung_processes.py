@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from autoscaler.clusters.local.control_plane.pod_annotations import PID
 from autoscaler.jobs.progress import WhyNoAnswer
 from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S, START_LIMIT_S
 from autoscaler.local_run.hung_processes import LOOK_EVERY_S, HungProcesses
@@ -15,14 +14,13 @@ from autoscaler.operator.job.job_record import JobRecord
 JOB = SimpleNamespace(key="default/digits", uid="j")
 
 
-def pod(role, pid="7"):
+def pod(role):
     return {
         "metadata": {
             "name": f"digits-{role}-0",
             "namespace": "default",
             "uid": role,
             "labels": {"edl.dev/role": role},
-            "annotations": {PID: pid},
         }
     }
 
@@ -31,11 +29,15 @@ class Machine:
     """The store, the kubelet and the journal as far as hang detection uses them, and a clock."""
 
     def __init__(self):
+        self.pids = dict.fromkeys(("master", "server", "trainer"), 7)
         self.now_s, self.pods, self.killed, self.told = 100.0, [pod("master"), pod("server"), pod("trainer")], [], []
         self.records = {"default/digits": JobRecord(job=JOB, life=None)}
         self.objects = SimpleNamespace(pods=lambda _job: self.pods)
         self.errors = SimpleNamespace(isolate=lambda *_: _passing())
         self.watch = HungProcesses(self, self, self, clock=lambda: self.now_s)
+
+    def pid_of(self, uid):
+        return self.pids[uid]
 
     def send_signal(self, namespace, name, number):
         self.killed.append((f"{namespace}/{name}", number))
@@ -90,7 +92,7 @@ def test_a_master_that_falls_silent_is_killed_and_the_reason_is_told(machine):
 def test_a_master_that_was_never_heard_of_gets_longer(machine):
     """It may still be starting; what the process before it said does not count."""
     machine.hear(2.0)
-    machine.pods[0] = pod("master", pid="8")
+    machine.pids["master"] = 8
     machine.silence(SILENCE_LIMIT_S + 5.0)
     assert machine.killed == []
     machine.silence(START_LIMIT_S - SILENCE_LIMIT_S)
@@ -115,6 +117,6 @@ def test_a_server_that_its_master_misses_is_killed_and_a_trainer_is_not(machine)
 def test_a_pod_without_a_process_is_not_judged(machine):
     """It waits for its next start."""
     machine.hear(2.0)
-    machine.pods[0] = pod("master", pid="")
+    machine.pids["master"] = None
     machine.silence(2 * START_LIMIT_S)
     assert machine.killed == []

@@ -140,6 +140,11 @@ class Kubelet:
                 self._ports.release(run.port)
         self._errors.forget(_key_of(run))
 
+    def pid_of(self, uid: str) -> int | None:
+        """The first process of the pod; None if it has none now."""
+        run = self._runs.get(uid)
+        return self.processes.pid_of(run.key) if run is not None and self.processes.is_running(run.key) else None
+
     def send_signal(self, namespace: str, name: str, number: signal.Signals) -> bool:
         """A fault from outside, as `kill` would make it; False if the pod has no process now."""
         run = next((one for one in self._runs.values() if (one.namespace, one.name) == (namespace, name)), None)
