@@ -106,11 +106,11 @@ def exclude(view: ClusterView, excluded: Collection[ExcludedJob]) -> ClusterView
     names = {one.job for one in excluded}
     unbound = (pod for pod in view.pods if pod.job in names and pod.tier is Tier.CORE and pod.node is None)
     modelled = {one.job for one in excluded if not one.is_unmodelled}
-    standing: dict[JobName, list[Pod]] = {name: [] for name in modelled}
+    pods_by_job: dict[JobName, list[Pod]] = {name: [] for name in modelled}
     for pod in view.pods:
-        if pod.job in standing:
-            standing[pod.job].append(pod)
-    found = (stand_in(job, standing[job.name]) for job in view.jobs if job.name in modelled)
+        if pod.job in pods_by_job:
+            pods_by_job[pod.job].append(pod)
+    found = (stand_in(job, pods_by_job[job.name]) for job in view.jobs if job.name in modelled)
     stand_ins = [job for job in found if job is not None]
     return view.evolve(
         gone_jobs=names - {job.name for job in stand_ins},

@@ -87,14 +87,14 @@ def needed_by_wants(
     Pods of one workload are alike: what leaves for an announced one leaves for the pod that exists by now.
     """
     needed: list[DeletePod] = []
-    alike: dict[str, list[DeletionGroup]] = {}
+    by_kind: dict[str, list[DeletionGroup]] = {}
     for cause, name in groups:
         if cause in FOR_WANTS:
-            alike.setdefault(want_kind(cause, name, pods), []).append((cause, name))
+            by_kind.setdefault(want_kind(cause, name, pods), []).append((cause, name))
     for want in sorted(copy.external.unserved, key=lambda want: want.urgency):
         shape = copy.shapes.number(want.shape)
         at = emptiest_node(copy, shape, now=False, exists=want.exists)
-        left = alike.get(want_kind(want.cause, want.name, pods))
+        left = by_kind.get(want_kind(want.cause, want.name, pods))
         if at is None and left:
             own = (want.cause, want.name)
             group = groups[left.pop(left.index(own) if own in left else 0)]

@@ -54,7 +54,6 @@ class Demands:
     jobs: tuple[JobNeeds, ...]
 
     def worth(self, shape: int, worth: Worth, *, is_trainer: bool) -> int:
-        """Return the worth of one pod of a shape."""
         match worth:
             case Worth.CPU:
                 return self.shapes[shape].requests.cpu_milli

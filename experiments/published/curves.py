@@ -103,7 +103,6 @@ def read_rows(file: Path) -> list[tuple[int, dict[str, str]]]:
 
 
 def parse_arm(file: Path, rows: list[tuple[int, dict[str, str]]]) -> Curves:
-    """Return the curves of the rows of one arm."""
     line, first = rows[0]
     if first["case"] not in {"case1", "case2"}:
         raise RefusedInputError(file, f"line {line}, case", f"is {first['case']!r}", "case1 or case2")

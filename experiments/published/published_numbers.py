@@ -47,7 +47,6 @@ def parse_object(file: Path, path: str, value: Any) -> list[tuple[str, Any]]:
 
 
 def parse_figure(file: Path, path: str, value: Any) -> Figure:
-    """Return one figure."""
     fields = dict(parse_object(file, path, value))
     if fields.keys() != {"published", "recomputed"}:
         raise RefusedInputError(file, path, f"has {sorted(fields)}", "published and recomputed, null where unknown")

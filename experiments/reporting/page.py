@@ -37,7 +37,6 @@ class Report:
 
 
 def write_page(report: Report, file: Path) -> None:
-    """Write the page."""
     passes = most_passes(report, report.scenarios)
     newer = [scenario for scenario in report.scenarios if scenario.published is None]
     parts = [HEAD.format(version=report.version, passes=passes), "## Node mixes\n", table(MIX_HEAD, mix_rows()), MIXES]

@@ -107,5 +107,4 @@ def draw_panel(axes: Axes, arm: RealCurves, names: tuple[str, str], published: C
 
 
 def times(curves: Mapping[str, Any], values: Sequence[float]) -> list[float]:
-    """Return the instants of a curve."""
     return [number * float(curves["step_s"]) for number in range(len(values))]

@@ -55,8 +55,6 @@ class ScenarioModel(BaseModel):
 
 
 class PodShapeSpec(ScenarioModel):
-    """Requests of one pod."""
-
     cpu: CpuMilli
     memory: MemoryAmount
     gpu: WholeNumber = 0

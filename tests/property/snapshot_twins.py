@@ -16,9 +16,10 @@ def told(snapshot):
         "nodes": (capacity.names, capacity.index, capacity.ready, capacity.open_index, set(capacity.draining)),
         "flags": (capacity.is_open.tolist(), capacity.is_ready.tolist()),
         **{
-            name: by_column(getattr(capacity, name), capacity.columns) for name in ("whole", "free", "later", "surplus")
+            name: by_column(getattr(capacity, name), capacity.columns)
+            for name in ("allocatable", "free", "later", "surplus")
         },
-        "divisor": (capacity.divisor == capacity.whole + (capacity.whole == 0)).all(),
+        "divisor": (capacity.divisor == capacity.allocatable + (capacity.allocatable == 0)).all(),
         "waiting": snapshot.waiting,
         "members": {name: pods for name, pods in snapshot.members.items() if pods},
         "unbound": snapshot.unbound_core,

@@ -64,10 +64,10 @@ class ActionWriter:
             shape = shape_of(life.job, want.role)
             if shape is None:
                 return refused(f"job {want.job} has no {want.role}")
-            standing = self._world.pods.get(pod_name(want))
-            if standing is not None:
-                if standing.is_leaving or standing.node != want.node:
-                    return refused(f"pod {standing.name} already exists")
+            existing = self._world.pods.get(pod_name(want))
+            if existing is not None:
+                if existing.is_leaving or existing.node != want.node:
+                    return refused(f"pod {existing.name} already exists")
                 continue
             pod = self._new_pod(want, life.job, shape)
             if not self._fits(pod, want.node, taken):

@@ -144,11 +144,9 @@ class ClusterChanges:
         self._nodes.restore(name)
 
     def cordon(self, name: NodeName) -> None:
-        """Cordon the node."""
         self._nodes.cordon(name)
 
     def uncordon(self, name: NodeName) -> None:
-        """Uncordon the node."""
         self._nodes.cordon(name, on=False)
 
     def drain_node(self, name: NodeName, *, evicts_jobs: bool = False) -> None:

@@ -24,7 +24,6 @@ class SimulatedView:
         self._seen_workloads: dict[WorkloadName, Workload] = {}
 
     def latest(self) -> ClusterView:
-        """Return the current view."""
         world = self._world
         if self._last.revision != world.revision:
             self._last = self._update()

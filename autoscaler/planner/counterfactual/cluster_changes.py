@@ -182,12 +182,12 @@ def holds_surplus(inputs: PlanInputs, node: Node, unit: Resources) -> bool:
 def labels_for(shape: Shape) -> Labels:
     """Return labels with which a node matches the shape's selector and the first of its affinity terms, if any do."""
     for term in shape.node_terms:
-        asked = {
+        required = {
             requirement.key: requirement.values[0] if requirement.values else "true"
             for requirement in term
             if requirement.operator in {LabelOperator.IN, LabelOperator.EXISTS}
         }
-        labels = shape.node_selector | frozenset(asked.items())
+        labels = shape.node_selector | frozenset(required.items())
         if Node(name=NodeName("new"), allocatable=NOTHING, labels=labels).accepts(shape):
             return labels
     return shape.node_selector

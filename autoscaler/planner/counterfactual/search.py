@@ -222,7 +222,6 @@ def size_after(inputs: PlanInputs, name: JobName, *changes: HypotheticalChange, 
 
 
 def decision_of(found: Plan, name: JobName) -> Decision:
-    """Return the decision about one job."""
     return next(decision for decision in found.decisions if decision.job == name)
 
 

@@ -95,8 +95,8 @@ def side_cost_of_shrink(copy: WorkingCopy, shape: int, alike: int) -> Callable[[
         for pod in victims.pods:
             room = list(map(add, room, capacity.request_amounts(copy.shapes.number(pod.shape))))
         count = min(alike, copies_that_fit(room, requests))
-        left = zip(room, requests, capacity.whole[:, victims.at].tolist(), strict=True)
-        leftover = sum((offered - count * amount) / whole for offered, amount, whole in left if amount > 0)
+        left = zip(room, requests, capacity.allocatable[:, victims.at].tolist(), strict=True)
+        leftover = sum((offered - count * amount) / allocatable for offered, amount, allocatable in left if amount > 0)
         return sum(moved_back(job, len(pods)) for job, pods in victims.taken), leftover
 
     return side_cost

@@ -67,8 +67,8 @@ def free_quota(copy: WorkingCopy, job: PlannedJob, roles: list[Role], protected_
     The cheapest jobs give first, a step at a time; jobs of priority `protected_priority` and above give nothing.
     Returns False, with the trial to be rolled back, if all of it is too little.
     """
-    asked, rank = copy.quotas.new_pods(job, roles), full_rank(job.spec.priority)
-    while copy.quotas.has_limits and (excess := copy.quotas.excess(job, asked, now=False)) is not None:
+    new_pods, rank = copy.quotas.new_pods(job, roles), full_rank(job.spec.priority)
+    while copy.quotas.has_limits and (excess := copy.quotas.excess(job, new_pods, now=False)) is not None:
         givers = {
             other.spec.name: pods
             for other in copy.jobs.values()
@@ -122,8 +122,8 @@ def preempting_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[
     if not lower or not fits_without(lower):  # fails for most plans; costs one trial
         return None
     victims = needed = next(filter(fits_without, victim_choices(lower)))
-    for dear in reversed(victims):  # of two alternatives the cheaper one is taken
-        others = [victim for victim in needed if victim is not dear]
+    for expensive in reversed(victims):  # of two alternatives the cheaper one is taken
+        others = [victim for victim in needed if victim is not expensive]
         if others and fits_without(others):
             needed = others
     return placements_without(copy, job, barred, needed)

@@ -77,7 +77,7 @@ def nodes_with_blocked_devices(copy: WorkingCopy, shape: int) -> Mask | None:
     capacity, blocked = copy.capacity, np.zeros(len(copy.capacity), dtype=np.bool_)
     cpu_milli, memory_bytes = copy.shapes.amounts[shape][:2]
     for column, cpu_each, memory_each in device_needs(copy).rows:
-        is_kept = 1000 * capacity.whole[column] <= capacity.whole[CPU]  # not `is_shared`
+        is_kept = 1000 * capacity.allocatable[column] <= capacity.allocatable[CPU]  # not `is_shared`
         pieces = np.where(is_kept, np.maximum(capacity.later[column], 0), 0)
         if cpu_milli:
             blocked |= ((pieces > 0) & (capacity.later[CPU] - cpu_milli < pieces * cpu_each)).astype(np.bool_)

@@ -94,8 +94,8 @@ def allocate_emptiest(copy: WorkingCopy, shape: int, count: int, *, now: bool, e
         taken.append(at)
         room = left.get(at) or capacity.plain(at)
         left[at] = room = [
-            (later - asked, free - asked if now else free, whole)
-            for (later, free, whole), asked in zip(room, amounts, strict=True)
+            (later - requests, free - requests if now else free, allocatable)
+            for (later, free, allocatable), requests in zip(room, amounts, strict=True)
         ]
         slack = slacks_of(room, amounts)[now]
         if slack < inf and not exists:
@@ -152,15 +152,15 @@ def nodes_by_waste(
 
     The device reserve is never used by surplus, and by core pods only if no other node fits.
     """
-    spoiled = nodes_with_blocked_devices(copy, shape)
-    if spoiled is None:
+    blocked = nodes_with_blocked_devices(copy, shape)
+    if blocked is None:
         yield from by_waste(copy, shape, now=now, avoid=avoid, is_lasting=is_lasting, crowding=crowding)
         return
-    whole = spoiled if avoid is None else avoid | spoiled
-    yield from by_waste(copy, shape, now=now, avoid=whole, is_lasting=is_lasting, crowding=crowding)
+    avoided = blocked if avoid is None else avoid | blocked
+    yield from by_waste(copy, shape, now=now, avoid=avoided, is_lasting=is_lasting, crowding=crowding)
     if is_lasting:
-        rest = ~spoiled if avoid is None else avoid | ~spoiled
-        yield from by_waste(copy, shape, now=now, avoid=rest, is_lasting=is_lasting, crowding=crowding)
+        unblocked = ~blocked if avoid is None else avoid | ~blocked
+        yield from by_waste(copy, shape, now=now, avoid=unblocked, is_lasting=is_lasting, crowding=crowding)
 
 
 def by_waste(

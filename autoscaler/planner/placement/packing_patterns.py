@@ -82,7 +82,7 @@ class Patterns:
 
     def _in_units(self, amounts: ColumnAmounts) -> ColumnAmounts:
         """Return amounts of the resources that the pods ask for, in the largest units in which all requests are
-        whole."""
+        integers."""
         return tuple(amounts[at] // unit for at, unit in self._units)
 
     def _usable(self, room: ColumnAmounts) -> ColumnAmounts:
@@ -138,10 +138,10 @@ def most_wanted(wanted: Mapping[Shape, int], capacity: Resources) -> tuple[tuple
 def worths_of(shapes: Iterable[Shape], capacity: Resources) -> dict[Shape, int]:
     """Return each shape's dominant part of the capacity, as whole numbers in one unit."""
     held = {name: amount for name, amount in capacity.amounts() if amount > 0 and name != "pods"}
-    whole = lcm(*held.values())
+    unit = lcm(*held.values())
     worths = {
         shape: max(
-            (amount * (whole // held[name]) for name, amount in shape.requests.amounts() if name in held), default=0
+            (amount * (unit // held[name]) for name, amount in shape.requests.amounts() if name in held), default=0
         )
         for shape in shapes
     }

@@ -142,7 +142,6 @@ class Reclaimable:
         return floors
 
     def floor_cost(self, floor: int) -> tuple[int, tuple[Price, ...]]:
-        """Return a floor as a cost."""
         fewest, rank = divmod(floor, len(self.prices) + 1)
         return fewest, (self.prices[rank],)
 

@@ -41,8 +41,8 @@ class MovableServer:
     job: PlannedJob
     pod: Pod
     at: int
-    won: int
-    closed: Collection[int]  # nodes to which it does not go, since others of its job are there
+    gain_on_leaving: int
+    excluded_nodes: Collection[int]  # nodes to which it does not go, since others of its job are there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +75,17 @@ class RelocationSearch:
         by_shape: dict[int, list[MovableServer]] = {}
         for job, pod in servers:
             at, shape = self._copy.capacity.open_place_of(pod), self._copy.shapes.number(pod.shape)
-            won = 0 if at is None else self._won(at, shape)
-            if at is not None and won > 0:
-                closed = nodes_closed_to(self._copy, job, at)
-                by_shape.setdefault(shape, []).append(MovableServer(job=job, pod=pod, at=at, won=won, closed=closed))
+            gain_on_leaving = 0 if at is None else self._gain_on_leaving(at, shape)
+            if at is not None and gain_on_leaving > 0:
+                excluded_nodes = nodes_closed_to(self._copy, job, at)
+                by_shape.setdefault(shape, []).append(
+                    MovableServer(
+                        job=job, pod=pod, at=at, gain_on_leaving=gain_on_leaving, excluded_nodes=excluded_nodes
+                    )
+                )
         found: list[Relocation] = []
         for shape, sources in by_shape.items():
-            sources.sort(key=lambda source: (-source.won, source.job.spec.name, -source.pod.ordinal))
+            sources.sort(key=lambda source: (-source.gain_on_leaving, source.job.spec.name, -source.pod.ordinal))
             found += self._moves_of(shape, sources)
         slack = {shape: self._copy.capacity.fitting(shape).now for shape in by_shape}
         found.sort(
@@ -100,10 +104,10 @@ class RelocationSearch:
         could_be = (
             capacity.holds(capacity.later + capacity.surplus, shape) & capacity.accepted(shape) & capacity.is_open
         )
-        spoiled = nodes_with_blocked_devices(self._copy, shape)
-        if spoiled is not None:
-            could_be &= ~spoiled
-        for at in self._idlest(could_be):
+        blocked = nodes_with_blocked_devices(self._copy, shape)
+        if blocked is not None:
+            could_be &= ~blocked
+        for at in self._nodes_with_most_idle(could_be):
             room = self._room(at)
             before = self._waste.trainers_worth(at, room)
             for count in range(1, MOST_TOGETHER + 1):
@@ -112,11 +116,11 @@ class RelocationSearch:
                 taken = None if before is None or after is None else first_on_distinct_nodes(sources, at, count)
                 if taken is None or before is None or after is None:
                     break
-                gain = sum(source.won for source in taken) - (before - after)
+                gain = sum(source.gain_on_leaving for source in taken) - (before - after)
                 if gain > 0:
                     yield Relocation(sources=taken, shape=shape, at=at, gain=gain)
 
-    def _idlest(self, nodes: Mask) -> list[int]:
+    def _nodes_with_most_idle(self, nodes: Mask) -> list[int]:
         """Return the nodes with the largest idle part, `MOST_NODES` at most: most is wasted there."""
         capacity = self._copy.capacity
         found = np.flatnonzero(nodes)
@@ -127,7 +131,7 @@ class RelocationSearch:
             found = np.sort(found[np.argsort(-idle, kind="stable")[:MOST_NODES]])
         return [int(at) for at in found]
 
-    def _won(self, at: int, shape: int) -> int:
+    def _gain_on_leaving(self, at: int, shape: int) -> int:
         """Return how much the node's worth rises when such a server leaves it."""
         room = self._room(at)
         after = self._waste.trainers_worth(at, tuple(map(add, room, self._amounts(shape))))
@@ -153,7 +157,7 @@ def first_on_distinct_nodes(sources: Sequence[MovableServer], at: int, count: in
     nodes: set[int] = {at}
     owners: set[JobName] = set()
     for source in sources:
-        if source.at not in nodes and source.job.spec.name not in owners and at not in source.closed:
+        if source.at not in nodes and source.job.spec.name not in owners and at not in source.excluded_nodes:
             taken.append(source)
             nodes.add(source.at)
             owners.add(source.job.spec.name)

@@ -50,7 +50,6 @@ class Victims:
 
     @property
     def pods(self) -> tuple[Pod, ...]:
-        """All of them."""
         return tuple(pod for _, pods in self.taken for pod in pods)
 
 

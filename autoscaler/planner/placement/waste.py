@@ -77,13 +77,13 @@ class Waste:
         Only trainers fill the rest. Five servers of 4 cores take the place of four trainers of 5 and waste nothing,
         where one alone wastes a core: so every number of them that may come is tried, and the best one counts.
         """
-        asked, worth, patterns = self._requests(shape), self.worth_of(shape), self._trainers_at(at)
+        requests, worth, patterns = self._requests(shape), self.worth_of(shape), self._trainers_at(at)
         free = self._free_on(at, is_lasting=True)
         levels = self._ahead.possible_rooms(at, free)
         total = sum(weight for weight, _ in levels)
         best = inf
-        for count in range(1, max(1, min(copies(asked, free), self._wanted.get(shape, 1), BATCH)) + 1):
-            batch = tuple(count * amount for amount in asked)
+        for count in range(1, max(1, min(copies(requests, free), self._wanted.get(shape, 1), BATCH)) + 1):
+            batch = tuple(count * amount for amount in requests)
             growth = sum(weight * patterns.growth(room, batch, count * worth) for weight, room in levels)
             best = min(best, growth / (total * count))
         return best

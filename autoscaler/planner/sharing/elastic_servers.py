@@ -40,9 +40,9 @@ def awaits_servers(copy: WorkingCopy, job: PlannedJob, trainers: int) -> bool:
     if not is_elastic(copy, job) or not any(pod.role is Role.SERVER for pod in job.reserved):
         return False
     new = {move.ordinal for move in job.moving}
-    standing = sum(pod.ordinal not in new for pod in job.servers)
+    staying = sum(pod.ordinal not in new for pod in job.servers)
     created = sum(pod.role is Role.SERVER and pod.replaces is None for pod in job.created)
-    return standing + created < servers_wanted(copy, job, trainers)
+    return staying + created < servers_wanted(copy, job, trainers)
 
 
 def place_servers(copy: WorkingCopy, job: PlannedJob, trainers: int, cause: Cause) -> bool:

@@ -194,12 +194,12 @@ class NodeFit(NodeArrays):
     def ready_capacity_of(self, shape: int) -> tuple[int, ...]:
         """Return what the ready nodes that accept the shape hold in total, by column."""
         which = self.accepted(shape) & self.is_ready
-        return tuple(int(row[which].sum()) for row in self.whole)
+        return tuple(int(row[which].sum()) for row in self.allocatable)
 
     def fits_empty(self, shape: int) -> bool:
         """True if any node of the cluster, if it were empty, could hold the shape."""
         if (answer := self._empty_fits.get(shape)) is None:
-            answer = self._empty_fits[shape] = bool((self.accepted(shape) & self.holds(self.whole, shape)).any())
+            answer = self._empty_fits[shape] = bool((self.accepted(shape) & self.holds(self.allocatable, shape)).any())
         return answer
 
     def holds(self, amounts: Numbers, shape: int) -> Mask:

@@ -70,11 +70,11 @@ def namespaces_of(copy: WorkingCopy) -> Namespaces:
 
 def share_of(copy: WorkingCopy, job: PlannedJob, roles: Iterable[Role]) -> int:
     """Return the share that new pods of these roles alone would have."""
-    asked = [0] * len(job.rates)
+    amounts = [0] * len(job.rates)
     for role in roles:
         for column, amount in enumerate(copy.shapes.amounts[job.shapes[role]]):
-            asked[column] += amount
-    return max(map(int.__mul__, asked, job.rates), default=0)
+            amounts[column] += amount
+    return max(map(int.__mul__, amounts, job.rates), default=0)
 
 
 def above_shares(copy: WorkingCopy) -> int:

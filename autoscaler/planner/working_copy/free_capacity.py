@@ -199,8 +199,8 @@ class FreeCapacity(NodeFit):
 
     def _fits_on(self, nodes: list[int], shapes: list[int]) -> Mask:
         """Return whether each shape can be reserved on each node: one row per shape."""
-        asked = self.amounts_by_shape()[:, shapes, None]
-        holds: Mask = ((self.later[:, None, nodes] >= asked) | (asked <= 0)).astype(np.bool_)
+        requests = self.amounts_by_shape()[:, shapes, None]
+        holds: Mask = ((self.later[:, None, nodes] >= requests) | (requests <= 0)).astype(np.bool_)
         if len(self._keys) < len(self.shapes):
             self._learn_keys()
         accepted = np.array([mask[nodes] for mask in self._masks])[[self._keys[shape] for shape in shapes]]

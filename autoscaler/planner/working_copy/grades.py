@@ -39,7 +39,6 @@ class Grades:
         self._largest_share = 0
 
     def share_at_ceiling(self, job: PlannedJob) -> int:
-        """Return the share that the job would have at its ceiling."""
         if job.spec.name in self._dirty:
             return job.share(more=job.ceiling - job.size)
         if job.ceiling_share is None:

@@ -43,10 +43,10 @@ class NodeArrays:
         self.shape_limit = len(shapes) + MORE_SHAPES
         self.limit = EXACT_LIMIT // (2 * self.pod_limit + len(nodes))  # of one amount, while 64 bits are enough
         self.kind: type = np.int64 if max(largest, shapes.largest) <= self.limit else object
-        self.whole: Numbers = np.array(amounts, dtype=self.kind).reshape(len(nodes), len(self.columns)).T.copy()
-        self.free: Numbers = self.whole.copy()
-        self.later: Numbers = self.whole.copy()
-        self.surplus: Numbers = np.zeros_like(self.whole)
+        self.allocatable: Numbers = np.array(amounts, dtype=self.kind).reshape(len(nodes), len(self.columns)).T.copy()
+        self.free: Numbers = self.allocatable.copy()
+        self.later: Numbers = self.allocatable.copy()
+        self.surplus: Numbers = np.zeros_like(self.allocatable)
         self.is_open: Mask = np.array([node.is_open() for node in nodes], dtype=np.bool_)
         self.is_ready: Mask = np.array([node.is_ready for node in nodes], dtype=np.bool_)
         self.open_index = {node.name: at for at, node in enumerate(nodes) if node.is_open()}
@@ -54,7 +54,7 @@ class NodeArrays:
         self.draining = frozenset(node.name for node in nodes if node.is_draining)
         self.log: list[Any] = []  # moves of this plan, and the jobs' states that `WorkingCopy` undoes with them
         self.touched: list[int] = []
-        self.divisor: Numbers = np.where(self.whole == 0, 1, self.whole)
+        self.divisor: Numbers = np.where(self.allocatable == 0, 1, self.allocatable)
         self._plain: dict[int, PlainNode] = {}  # until they are touched
         self._asked: list[Numbers] = []  # by shape
         self._padded: list[ColumnAmounts] = []  # likewise
@@ -132,7 +132,7 @@ class NodeArrays:
 
     def ready_capacity(self) -> Resources:
         """Return what all ready nodes have, of the resources that any shape requests."""
-        return self._named([int(row[self.is_ready].sum()) for row in self.whole])
+        return self._named([int(row[self.is_ready].sum()) for row in self.allocatable])
 
     def _named(self, amounts: Sequence[int]) -> Resources:
         by_name = dict(zip(self.columns, amounts, strict=True))
@@ -209,8 +209,8 @@ class NodeArrays:
         if not self.can_hold(max(amounts_of(node.allocatable, self.columns))):
             return False
         whole: Numbers = np.array(amounts_of(node.allocatable, self.columns), dtype=self.kind)
-        grown = whole - self.whole[:, at]
-        self.whole[:, at] = whole
+        grown = whole - self.allocatable[:, at]
+        self.allocatable[:, at] = whole
         self.free[:, at] += grown
         self.later[:, at] += grown
         self.divisor[:, at] = np.where(whole == 0, 1, whole)

@@ -56,7 +56,6 @@ class Shapes:
         return number
 
     def numbers_of(self, pods: Sequence[Pod]) -> list[int]:
-        """Return the numbers of the pods' shapes."""
         known = self.known
         try:
             return [known[id(pod.shape)] for pod in pods]

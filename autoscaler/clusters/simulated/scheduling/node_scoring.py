@@ -60,13 +60,13 @@ class ShapeScores:
         self._seen = len(self._table.touched)
         self.fits[:] = [self._fits(slot) for slot in slots]
         if slots:
-            whole, requested, scored = (
+            allocatable, requested, scored = (
                 tuple(np.array(column, dtype=np.int64).T)
                 for column in zip(
                     *((slot.allocatable[:2], slot.requested[:2], slot.scored) for slot in slots), strict=True
                 )
             )
-            self.scores[:] = self._sum(whole, requested, scored, np.minimum)
+            self.scores[:] = self._sum(allocatable, requested, scored, np.minimum)
 
     def _fits(self, slot: NodeSlot) -> bool:
         return accepts(slot, self._shape) and slot.fits(self._amounts)
@@ -74,17 +74,17 @@ class ShapeScores:
     def _score(self, slot: NodeSlot) -> int:
         return int(self._sum(slot.allocatable, slot.requested, slot.scored, min))
 
-    def _sum(self, whole: Pair, requested: Pair, scored: Pair, lesser: Lesser) -> Amount:
+    def _sum(self, allocatable: Pair, requested: Pair, scored: Pair, lesser: Lesser) -> Amount:
         """Return both resource scores, weighted, with the pod counted in."""
         profile, amounts = self._profile, self._amounts
         with_pod = scored[0] + self._asked[0], scored[1] + self._asked[1]
-        free = profile.least_allocated_weight * least_allocated(profile, with_pod, whole, lesser)
+        free = profile.least_allocated_weight * least_allocated(profile, with_pod, allocatable, lesser)
         if profile.spreading is Spreading.SELECTOR:
-            return free + profile.balanced_weight * balanced_1_6(profile, with_pod, whole)
+            return free + profile.balanced_weight * balanced_1_6(profile, with_pod, allocatable)
         if not any(amounts[:2]):
             return free  # best-effort pods are not balanced
         exact = requested[0] + amounts[0], requested[1] + amounts[1]
-        return free + profile.balanced_weight * balanced(profile, exact, whole, lesser)
+        return free + profile.balanced_weight * balanced(profile, exact, allocatable, lesser)
 
 
 def accepts(slot: NodeSlot, shape: Shape) -> bool:
@@ -92,34 +92,35 @@ def accepts(slot: NodeSlot, shape: Shape) -> bool:
     return slot.node.is_open() and slot.node.accepts(shape)
 
 
-def least_allocated(profile: SchedulerProfile, requested: Pair, whole: Pair, lesser: Lesser) -> Amount:
+def least_allocated(profile: SchedulerProfile, requested: Pair, allocatable: Pair, lesser: Lesser) -> Amount:
     """Points for what stays free.  Sources: noderesources/least_allocated.go; 1.6: priorities/least_requested.go."""
     best = profile.best_score
     parts = [
-        (there - lesser(asked, there)) * best // or_one(there) for asked, there in zip(requested, whole, strict=False)
+        (there - lesser(amount, there)) * best // or_one(there)
+        for amount, there in zip(requested, allocatable, strict=False)
     ]
     return (parts[0] + parts[1]) // 2
 
 
-def balanced(profile: SchedulerProfile, requested: Pair, whole: Pair, lesser: Lesser) -> Amount:
+def balanced(profile: SchedulerProfile, requested: Pair, allocatable: Pair, lesser: Lesser) -> Amount:
     """Points for cpu and memory being used alike.  Source: noderesources/balanced_allocation.go."""
-    cpu, memory = (lesser(asked / or_one(there), 1) for asked, there in zip(requested, whole, strict=False))
+    cpu, memory = (lesser(amount / or_one(there), 1) for amount, there in zip(requested, allocatable, strict=False))
     return (1 - abs(cpu - memory) / 2) * profile.best_score // 1
 
 
-def balanced_1_6(profile: SchedulerProfile, requested: Pair, whole: Pair) -> Amount:
+def balanced_1_6(profile: SchedulerProfile, requested: Pair, allocatable: Pair) -> Amount:
     """BalancedAllocation of 1.6: 0 for a full node, and the whole difference counts instead of its half.
 
     Source: priorities/balanced_resource_allocation.go.
     """
-    cpu, memory = (asked / or_one(there) for asked, there in zip(requested, whole, strict=False))
+    cpu, memory = (amount / or_one(there) for amount, there in zip(requested, allocatable, strict=False))
     is_full = (cpu >= 1) | (memory >= 1)
     return (profile.best_score - abs(cpu - memory) * profile.best_score) // 1 * (1 - is_full)
 
 
-def or_one(whole: Amount) -> Amount:
+def or_one(allocatable: Amount) -> Amount:
     """Divisor of a score: 1 for a node without the resource, which then scores as full."""
-    return whole + (whole == 0)
+    return allocatable + (allocatable == 0)
 
 
 def spread_score(profile: SchedulerProfile, counts: SchedulerScores) -> SchedulerScores:

@@ -95,13 +95,13 @@ def victims_on(slot: NodeSlot, pod: SimPod) -> PreemptionCandidate | None:
         return None
     coming = slot.nominated_amounts(pod.priority, but=pod.name)
     free = [
-        whole - taken - (0 if coming is None else coming[index])
-        for index, (whole, taken) in enumerate(zip(slot.allocatable, slot.requested, strict=True))
+        allocatable - taken - (0 if coming is None else coming[index])
+        for index, (allocatable, taken) in enumerate(zip(slot.allocatable, slot.requested, strict=True))
     ]
     for other in lower:
         for index, amount in enumerate(other.amounts):
             free[index] += amount
-    spare = [room - asked if asked > 0 else max(room, 0) for room, asked in zip(free, pod.amounts, strict=True)]
+    spare = [room - needed if needed > 0 else max(room, 0) for room, needed in zip(free, pod.amounts, strict=True)]
     if any(room < 0 for room in spare):
         return None
     victims = []

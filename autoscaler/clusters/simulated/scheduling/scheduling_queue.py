@@ -77,7 +77,6 @@ class SchedulingQueue:
         self._activate(pod)
 
     def remove(self, pod: SimPod) -> None:
-        """Remove the pod."""
         for part in (self._active, self._backing_off, self._unschedulable):
             part.remove(pod)
 

@@ -108,7 +108,6 @@ class NodeTable:
         self._count_in_group(pod, times=1)
 
     def remove(self, pod: SimPod) -> None:
-        """Remove the pod from its node."""
         assert pod.node is not None
         del self.slot(pod.node).pods[pod.name]
         self._count_amounts(pod, times=-1)
