@@ -41,7 +41,7 @@ class CommandError(click.ClickException):
 
 
 def try_find(find: Callable[[], T]) -> T | None:
-    """What `find` returns; None if it raises CommandError NOT_FOUND."""
+    """Result of `find`; None if it raises CommandError NOT_FOUND."""
     try:
         return find()
     except CommandError as error:

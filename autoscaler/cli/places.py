@@ -72,7 +72,7 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """How a log is read: only the last `tail` lines, followed, or that of the container before the last restart."""
+    """Options for reading a log: the last `tail` lines, followed, or the log before the container's last restart."""
 
     tail: int | None = None
     is_followed: bool = False

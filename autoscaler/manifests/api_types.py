@@ -77,7 +77,7 @@ class TrainerRole(Generic[Template]):
 
 
 class AfterServerLoss(StrEnum):
-    """What the other servers do after one is lost with its buckets: EDL_AFTER_LOSS of the master (ADR 0317)."""
+    """Reaction of the other servers to the loss of one with its buckets: EDL_AFTER_LOSS of the master (ADR 0317)."""
 
     ROLL_BACK = "RollBack"
     KEEP = "Keep"

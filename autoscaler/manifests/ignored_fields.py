@@ -59,7 +59,7 @@ IGNORED_FIELDS: Final[Mapping[str, frozenset[str]]] = {
 """By the part of a pod template."""
 
 IGNORED_SILENTLY: Final = frozenset(["image", "imagePullPolicy", "labels", "name", "namespace", "restartPolicy"])
-"""Dropped without a notice: every manifest has them, and nobody expects a process to use them."""
+"""Dropped without a notice: every manifest has them, and no user expects a process to use them."""
 
 _TEMPLATES: Final[Mapping[str, Sequence[tuple[PathStep, ...]]]] = {
     "TrainingJob": (
@@ -98,7 +98,7 @@ def drop_ignored_fields(document: Document) -> tuple[dict[str, Any], tuple[str, 
 
 
 def value_at(content: Any, path: Sequence[PathStep]) -> Any:
-    """The value at a path; None when it is absent, or something on the way is no mapping or list."""
+    """The value at a path; None when it is absent, or something on the way is not a mapping or list."""
     for step in path:
         match content:
             case dict():

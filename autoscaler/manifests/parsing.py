@@ -84,10 +84,12 @@ def _validate(document: Document, content: dict[str, Any]) -> tuple[BaseModel | 
     except ValidationError as error:
         found = error.errors()[:_MOST_ERRORS]
         places = {details["loc"] for details in found}
-        return None, [_explain(document, model, details) for details in found if not _is_echo(details, places)]
+        return None, [
+            _explain(document, model, details) for details in found if not _is_follow_up_error(details, places)
+        ]
 
 
-def _is_echo(details: ErrorDetails, places: set[tuple[PathStep, ...]]) -> bool:
+def _is_follow_up_error(details: ErrorDetails, places: set[tuple[PathStep, ...]]) -> bool:
     """True if a list counts as too short only because its items were refused."""
     place = details["loc"]
     return details["type"] == "too_short" and any(p[: len(place)] == place and p != place for p in places)

@@ -2,7 +2,7 @@
 
 Kubernetes' fields are of three sorts: honoured (declared here); ignored with a notice, since they mean nothing to a
 process (`ignored_fields`: images, probes, affinities, volumes); and refused, since a process without them is not what
-the file asks for (more containers, `envFrom`).  A name that Kubernetes does not know is refused as a misspelling.
+the file contains (more containers, `envFrom`).  A name that Kubernetes does not know is refused as a misspelling.
 """
 
 from __future__ import annotations

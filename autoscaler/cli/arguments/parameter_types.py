@@ -54,10 +54,10 @@ def parse_duration_s(text: str) -> float:
     return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
 
 
-def split_target(words: Sequence[str], *, needs_name: bool) -> tuple[str, str]:
+def split_target(arguments: Sequence[str], *, needs_name: bool) -> tuple[str, str]:
     """Type and name of TYPE/NAME, TYPE NAME, or TYPE alone (name empty).  Raises click.UsageError."""
-    kind, _, name = words[0].partition("/") if words else ("", "", "")
-    rest = list(words[1:])
+    kind, _, name = arguments[0].partition("/") if arguments else ("", "", "")
+    rest = list(arguments[1:])
     if not name and rest:
         name = rest.pop(0)
     if not kind or rest or (needs_name and not name):
@@ -78,7 +78,7 @@ def parse_condition(text: str) -> str:
 
 
 class NodeShape(click.ParamType["Resources"]):
-    """`16cpu,64Gi,8gpu` or `cpu=16,memory=64Gi,gpu=8`: the allocatable resources of a node, with room for 110 pods."""
+    """`16cpu,64Gi,8gpu` or `cpu=16,memory=64Gi,gpu=8`: allocatable resources of a node, and 110 pods."""
 
     name = "shape"
 

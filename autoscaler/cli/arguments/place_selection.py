@@ -103,7 +103,7 @@ class PlaceSelector:
             yield place
 
 
-def choose_place(selector: PlaceSelector, around: PlaceEnvironment) -> PlaceChoice:
+def choose_place(selector: PlaceSelector, environment: PlaceEnvironment) -> PlaceChoice:
     """Apply the rules of this module.  Raises click.UsageError where the command line contradicts itself."""
     if selector.run is not None and (selector.has_cluster_options or selector.on == PlaceKind.KUBERNETES):
         raise click.UsageError(f"--run names a run on this machine; {_OF_CLUSTERS}")
@@ -113,11 +113,11 @@ def choose_place(selector: PlaceSelector, around: PlaceEnvironment) -> PlaceChoi
         return PlaceChoice(kind=PlaceKind.LOCAL)
     if selector.has_cluster_options:
         return PlaceChoice(kind=PlaceKind.KUBERNETES)
-    if named := selector.on or (PlaceKind.KUBERNETES if around.is_plugin else around.edl_on):
-        return PlaceChoice(kind=PlaceKind(named))
-    if around.has_edl_run or around.has_live_run or not around.has_cluster:
+    if kind := selector.on or (PlaceKind.KUBERNETES if environment.is_plugin else environment.edl_on):
+        return PlaceChoice(kind=PlaceKind(kind))
+    if environment.has_edl_run or environment.has_live_run or not environment.has_cluster:
         return PlaceChoice(kind=PlaceKind.LOCAL)
-    return PlaceChoice(kind=PlaceKind.KUBERNETES, is_guess=around.has_runs)
+    return PlaceChoice(kind=PlaceKind.KUBERNETES, is_guess=environment.has_runs)
 
 
 def observe_environment(context: click.Context) -> PlaceEnvironment:
@@ -138,21 +138,21 @@ def observe_environment(context: click.Context) -> PlaceEnvironment:
 
 def has_cluster() -> bool:
     """True if a kubeconfig or a pod's service account is at hand."""
-    named = os.environ.get("KUBECONFIG", "")
-    paths = [Path(path) for path in named.split(os.pathsep) if path] or [Path.home() / ".kube" / "config"]
+    listed = os.environ.get("KUBECONFIG", "")
+    paths = [Path(path) for path in listed.split(os.pathsep) if path] or [Path.home() / ".kube" / "config"]
     return any(path.is_file() for path in paths) or _SERVICE_ACCOUNT.is_file()
 
 
-def find_run(named: Path | None, *, is_quiet: bool = False) -> RunFolder:
+def find_run(folder: Path | None, *, is_quiet: bool = False) -> RunFolder:
     """The run of --run, else of $EDL_RUN, else the newest live one below ./runs.  Raises CommandError.
 
     Of several live runs the choice is printed to standard error, unless `is_quiet`.
     """
-    named = named or (Path(os.environ["EDL_RUN"]) if os.environ.get("EDL_RUN") else None)
-    if named is not None:
-        if not (named / "run.json").is_file():
-            raise CommandError(Exit.NOT_FOUND, f"{named} is not a run folder: it has no run.json")
-        return RunFolder(root=named.absolute())
+    folder = folder or (Path(os.environ["EDL_RUN"]) if os.environ.get("EDL_RUN") else None)
+    if folder is not None:
+        if not (folder / "run.json").is_file():
+            raise CommandError(Exit.NOT_FOUND, f"{folder} is not a run folder: it has no run.json")
+        return RunFolder(root=folder.absolute())
     live = [folder for folder in find_runs(RUNS) if folder.is_live()]
     if len(live) > 1 and not is_quiet:
         names = ", ".join(folder.root.name for folder in live[1:])

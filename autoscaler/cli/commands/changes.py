@@ -23,7 +23,7 @@ from master.api.host.log_lines import escape_controls
 def scale(*, kind: str, name: str, is_dry: bool, selector: PlaceSelector, **counts: int | None) -> None:
     """Set how many replicas a deployment has, or pin a job's trainers, servers or both.
 
-    The newest size replaces an earlier one that is still being carried out; the answer says so.
+    The newest size replaces an earlier one that is in progress; the output reports that.
 
     \b
     edl scale deployment/web --replicas 6

@@ -226,13 +226,13 @@ def _find(kind: str, name: str, names: Sequence[str], namespace: str) -> str:
 
     if name in names:
         return name
-    alike = [known for known in names if known.partition("/")[2] == name and known.startswith(f"{namespace}/")]
+    candidates = [known for known in names if known.partition("/")[2] == name and known.startswith(f"{namespace}/")]
     if not namespace:
-        alike = [known for known in names if known.partition("/")[2] == name]
-    if len(alike) == 1:
-        return alike[0]
-    if alike:
-        raise CommandError(Exit.USAGE, f"{kind}/{name} may be {' or '.join(alike)}; write {kind}/NAMESPACE/NAME")
+        candidates = [known for known in names if known.partition("/")[2] == name]
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        raise CommandError(Exit.USAGE, f"{kind}/{name} may be {' or '.join(candidates)}; write {kind}/NAMESPACE/NAME")
     kind_hint = " that still has a size (a job that has ended has none)" if kind == "tj" else ""
     none = "no job has a size now" if kind == "tj" else f"there is no {kind} at all"
     hint = did_you_mean(name, list(names)) if names else none

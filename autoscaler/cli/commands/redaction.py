@@ -1,7 +1,7 @@
 """Redaction of secrets in bug reports, found by their names, by their values, and by token formats.
 
 `edl run` keeps job files as written, with their environment, and pods write anything into their logs.  Redactions are
-counted by name and file.  The search cannot find every secret: users look into an archive before they send it.
+counted by name and file.  The search cannot find every secret: users check an archive before they send it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, BinaryIO, Final
 
-_WORDS: Final = (
+_NAME_WORDS: Final = (
     "token|secrets?|passw(?:or)?ds?|passphrase|api[_-]?keys?|access[_-]?key|private[_-]?key|credentials?|auth|cookie"
     "|jwt|signature|key-data"
 )
-_LAST: Final = "creds?|dsn|sas|sig|pgpass|connection[_-]?string"  # only at the end of a name
-_BEHIND: Final = "pass|pwd|pw|pat|keys?"  # only at the end of a longer name (`keys` alone is no secret)
+_NAME_LAST_WORDS: Final = "creds?|dsn|sas|sig|pgpass|connection[_-]?string"  # only at the end of a name
+_NAME_SUFFIXES: Final = "pass|pwd|pw|pat|keys?"  # only at the end of a longer name (`keys` alone is no secret)
 _SECRET_NAME: Final = re.compile(
-    rf"(?:^|[_.-])(?:{_WORDS})(?:$|[_.-])|(?:{_WORDS})$|(?:^|[_.-])(?:{_LAST})$|[_.-](?:{_BEHIND})$|(?-i:[a-z]Key)$",
+    rf"(?:^|[_.-])(?:{_NAME_WORDS})(?:$|[_.-])|(?:{_NAME_WORDS})$|(?:^|[_.-])(?:{_NAME_LAST_WORDS})$|[_.-](?:{_NAME_SUFFIXES})$|(?-i:[a-z]Key)$",
     re.IGNORECASE,
 )
-_NO_SECRET: Final = re.compile(
+_HARMLESS_NAMES: Final = re.compile(
     r"(?:_file|_path|_dir|_user|_name|_sock)$|(?:public|primary|foreign|sort|process|topology|label)[_.-]?keys?$",
     re.IGNORECASE,
 )
@@ -44,14 +44,14 @@ _TOKEN_FORMATS: Final = re.compile(
 
 _UNQUOTED: Final = re.compile(rb"""[^\s"'\\,;&}\])]{4,}""")
 _QUOTE: Final = re.compile(rb"""(?<!\\)(\\*)(["'])""")
-_BETWEEN: Final = b" \t\"'\\"  # a name and what assigns to it
-_OF_NAMES: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+_ASSIGNMENT_GAP: Final = b" \t\"'\\"  # a name and what assigns to it
+_NAME_CHARACTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _LONGEST_NAME: Final = 160
 """Only the end of a longer name counts; without the bound, the time for a line of base64 grows with its square."""
 
-_IN_URL: Final = re.compile(rb"([a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,200}:)([^\s/@\"']{1,500})(@)")
+_PASSWORD_IN_URL: Final = re.compile(rb"([a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,200}:)([^\s/@\"']{1,500})(@)")
 _USER_IN_URL: Final = re.compile(rb"([a-z][a-z0-9+.-]{1,20}://)([^\s/:@\"']{16,500})(@)")  # longer than people's names
-_AFTER_WORD: Final = re.compile(rb"(?i)(\b(?:bearer|basic)\s{1,4})([A-Za-z0-9._~+/=-]{8,})")
+_BEARER_TOKEN: Final = re.compile(rb"(?i)(\b(?:bearer|basic)\s{1,4})([A-Za-z0-9._~+/=-]{8,})")
 _AUTHORIZATION: Final = re.compile(rb"(?i)(\bauthorization\W{1,8}(?:\w{1,16}\s{1,4})?)([A-Za-z0-9._~+/=-]{8,})")
 _KEY_BEGINS: Final = re.compile(rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_ENDS: Final = b"-----END "
@@ -64,7 +64,7 @@ _LONGEST_LINE_BYTES: Final = 16 << 20
 
 def is_secret_name(name: str) -> bool:
     """True if a variable, field or option of this name probably holds a secret."""
-    return bool(_SECRET_NAME.search(name)) and not _NO_SECRET.search(name)
+    return bool(_SECRET_NAME.search(name)) and not _HARMLESS_NAMES.search(name)
 
 
 def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
@@ -85,7 +85,7 @@ def secrets_in(documents: Iterable[Any]) -> dict[str, str]:
             case {"name": str(name), "value": str() | int() | float() as value} if is_secret_name(name):
                 found[name] = str(value)
             case dict(content):
-                found |= {n: str(v) for n, v in content.items() if is_secret_name(str(n)) and _is_guarded(v)}
+                found |= {n: str(v) for n, v in content.items() if is_secret_name(str(n)) and _is_worth_redacting(v)}
                 left += content.values()
             case list(content):
                 found |= {n: str(v) for n, v in pairwise(content) if _is_scalar(v) and _is_secret_option(n)}
@@ -95,7 +95,7 @@ def secrets_in(documents: Iterable[Any]) -> dict[str, str]:
     return found
 
 
-def _is_guarded(value: object) -> bool:
+def _is_worth_redacting(value: object) -> bool:
     """True if a field's value is more than a word: `auth: required` must not redact that word in every log."""
     return _is_scalar(value) and not _PLAIN_WORD.fullmatch(str(value))
 
@@ -139,12 +139,12 @@ class Redactor:
     def _line(self, line: bytes, file: str) -> bytes:
         if self._known is not None:
             line = self._known.sub(lambda found: self._mark(self._names[found.group()], file), line)
-        line = _IN_URL.sub(lambda found: found[1] + self._mark("password in a URL", file) + found[3], line)
+        line = _PASSWORD_IN_URL.sub(lambda found: found[1] + self._mark("password in a URL", file) + found[3], line)
         line = _USER_IN_URL.sub(lambda found: found[1] + self._mark("user in a URL", file) + found[3], line)
         line = _TOKEN_FORMATS.sub(lambda _: self._mark("token by its form", file), line)
         for named in (_NAMED, _OPTION):
             line = named.sub(lambda found: self._redact_pair(found, file), line)
-        for authorization in (_AFTER_WORD, _AUTHORIZATION):
+        for authorization in (_BEARER_TOKEN, _AUTHORIZATION):
             line = authorization.sub(lambda found: found[1] + self._mark("authorization", file), line)
         return b"".join(self._assigned(line, file))
 
@@ -177,8 +177,8 @@ class Redactor:
 
 def _name_before(line: bytes, end: int) -> str:
     """The name before an assignment, without quotes; "" if there is none."""
-    head = line[max(0, end - _LONGEST_NAME) : end].rstrip(_BETWEEN)
-    return head[len(head.rstrip(_OF_NAMES)) :].decode("ascii")
+    head = line[max(0, end - _LONGEST_NAME) : end].rstrip(_ASSIGNMENT_GAP)
+    return head[len(head.rstrip(_NAME_CHARACTERS)) :].decode("ascii")
 
 
 def _end_of_value(line: bytes, assigns: re.Match[bytes]) -> int:

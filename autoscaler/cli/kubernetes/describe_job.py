@@ -1,6 +1,6 @@
 """Description of a cluster's job for `edl describe`: its status in lines for people.  Pure.
 
-The reason for the job's size stands among the first lines; `edl get -o yaml` prints every field.
+The reason for the job's size is among the first lines; `edl get -o yaml` prints every field.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHOWN_CONDITIONS = (
     "Failed",
     "Suspended",
 )
-_NO_TROUBLE = frozenset({"NotActive", "Waiting"})
+_HEALTHY_REASONS = frozenset({"NotActive", "Waiting"})
 
 
 def job_lines(job: PlainObject, now_s: float) -> list[str]:
@@ -56,7 +56,7 @@ def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
     )
     if why := job_message(job):
         yield "Why", f"{text(job, 'status', 'reason')}: {why}"
-    yield from _troubles(job)
+    yield from _other_messages(job)
     if part(job, "spec", "parameterServer"):
         yield "Servers", _servers(job)
         if hint := _hint(job):
@@ -73,7 +73,7 @@ def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
         yield "Note", "the operator has not seen the last change of this job yet"
 
 
-def _troubles(job: PlainObject) -> Iterator[tuple[str, str]]:
+def _other_messages(job: PlainObject) -> Iterator[tuple[str, str]]:
     """Messages of conditions whose reason is not the one above."""
     chief = text(job, "status", "reason")
     for kind in ("Failed", "Degraded", "Suspended"):
@@ -82,7 +82,7 @@ def _troubles(job: PlainObject) -> Iterator[tuple[str, str]]:
             yield kind, text(one, "message")
     for kind, title in (("Progressing", "Training"), ("CheckpointsCurrent", "Saving")):
         one = condition_of(job, kind)
-        is_trouble = one.get("status") in {"False", "Unknown"} and text(one, "reason") not in _NO_TROUBLE
+        is_trouble = one.get("status") in {"False", "Unknown"} and text(one, "reason") not in _HEALTHY_REASONS
         if is_trouble and text(one, "reason") != chief and text(one, "message"):
             yield title, f"{text(one, 'reason')}: {text(one, 'message')}"
 

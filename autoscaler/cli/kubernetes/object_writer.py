@@ -45,7 +45,7 @@ class ObjectWriter:
         while True:
             try:
                 return await self._scale(kind, found, sizes, is_dry=is_dry)
-            except ConflictError:  # somebody else wrote first: try with the newest version
+            except ConflictError:  # another client wrote first: retry with the newest version
                 tries, newest = tries + 1, await self.reader.find(kind, name)
                 if tries == _MOST_TRIES or text(newest, "metadata", "uid") != text(found, "metadata", "uid"):
                     raise
@@ -89,7 +89,7 @@ class ObjectWriter:
             found = await self.reader.find(kind, name)
             if is_dry:
                 return f"node/{name} would be drained (dry run)"
-            await self._label(found, "true")
+            await self._set_drain_label(found, "true")
             if self.empties_nodes:
                 await self._evict_others(name)
             whose = "all" if self.empties_nodes else "EDL's"
@@ -110,7 +110,7 @@ class ObjectWriter:
         """Remove the label again.  A node that kubectl has cordoned stays cordoned."""
         if kind != "node":
             raise CommandError(Exit.USAGE, f"only nodes are opened again, as node/NAME; a {kind} is not")
-        await self._label(await self.reader.find(kind, name), None)
+        await self._set_drain_label(await self.reader.find(kind, name), None)
         return f"node/{name} is open"
 
     async def set_suspended(self, kind: str, name: str, *, is_suspended: bool) -> str:
@@ -149,7 +149,7 @@ class ObjectWriter:
             propagation=None if KINDS[kind] is PODS else Propagation.BACKGROUND,
         )
 
-    async def _label(self, node: Raw, value: str | None) -> None:
+    async def _set_drain_label(self, node: Raw, value: str | None) -> None:
         change = {"metadata": {"labels": {DRAIN: value}}}
         only = Preconditions(uid=text(node, "metadata", "uid"))
         await self.reader.api.patch(NODES, text(node, "metadata", "name"), change, only=only)
@@ -162,7 +162,7 @@ def _check_size(job: Raw, size: SizeRequest) -> None:
     try:
         planned = to_planner_job(parse_job(job), priority=0)
     except InvalidSpecError:
-        return  # the operator says so in its status
+        return  # the operator reports that in the status
     problem = find_size_problem(text(job, "metadata", "name"), planned, size.field, size.count)
     if problem:
         raise CommandError(Exit.REFUSED, problem)

@@ -1,4 +1,4 @@
-"""Validation of files as the definition and the operator would validate them; no cluster is asked.
+"""Validation of files as the definition and the operator would validate them; no cluster is contacted.
 
 What only a cluster has is accepted here (several containers, volumes, no command).  A field that no Kubernetes known to
 this version has is reported, since an API server drops it silently (ADR 0161).

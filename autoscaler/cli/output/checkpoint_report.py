@@ -106,7 +106,7 @@ def verdict_lines(verdict: FolderVerification, *, now_s: float) -> list[str]:
     """The verdict for people."""
     lines = [f"folder       {verdict.uri}", f"head         {verdict.head or 'not known'}"]
     lines += [
-        f"{_word(one):<12} {describe_manifest(one.manifest, now_s=now_s)}{_standing(one)}"
+        f"{_verdict_word(one):<12} {describe_manifest(one.manifest, now_s=now_s)}{_position_in_chain(one)}"
         for one in verdict.checkpoints
     ]
     if verdict.unnamed:
@@ -115,9 +115,9 @@ def verdict_lines(verdict: FolderVerification, *, now_s: float) -> list[str]:
     return lines + [f"PROBLEM: {problem}" for problem in verdict.problems]
 
 
-def _word(checked: VerifiedCheckpoint) -> str:
+def _verdict_word(checked: VerifiedCheckpoint) -> str:
     return "whole" if checked.is_whole else "NOT WHOLE"
 
 
-def _standing(checked: VerifiedCheckpoint) -> str:
+def _position_in_chain(checked: VerifiedCheckpoint) -> str:
     return " <- HEAD" if checked.is_head else " retired" if checked.is_retired else ""

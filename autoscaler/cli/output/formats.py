@@ -1,4 +1,4 @@
-"""Output formats: plain content as JSON or YAML, objects as -o asks for them, lines below a heading."""
+"""Output formats: plain content as JSON or YAML, objects in the format of -o, lines below a heading."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def format_content(content: Any, output: str) -> str:
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True)).rstrip()
 
 
-def section(title: str, lines: Iterable[str], *, is_apart: bool = False) -> list[str]:
-    """A heading, after an empty line if `is_apart`, with indented lines below it; empty if there are no lines."""
+def section(title: str, lines: Iterable[str], *, is_spaced: bool = False) -> list[str]:
+    """A heading, after an empty line if `is_spaced`, with indented lines below it; empty if there are no lines."""
     indented = [f"  {line}" for text in lines for line in text.splitlines()]
-    return [*([""] if is_apart else []), f"{title}:", *indented] if indented else []
+    return [*([""] if is_spaced else []), f"{title}:", *indented] if indented else []

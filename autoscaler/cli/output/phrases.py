@@ -8,7 +8,7 @@ _MEASURED: Final = ", as measured by how long trainers wait for them"
 
 
 def format_age(age_s: float | None) -> str:
-    """As kubectl: 12s, 3m20s, 2h5m, 12d."""
+    """Age as kubectl prints it: 12s, 3m20s, 2h5m, 12d."""
     if age_s is None:
         return ""
     seconds = int(age_s)
@@ -34,17 +34,21 @@ def format_count(now: int, target: int) -> str:
     return f"{now}/{target}" if now or target else ""
 
 
-def format_copies(copies: int, alone: int) -> str:
+def format_copies(copies: int, single_copies: int) -> str:
     """`; 2 copies of each bucket`, or how many buckets have one copy alone; empty where one copy is wanted."""
     if copies < 2:
         return ""
-    return f"; {alone} buckets have one copy, {copies} are wanted" if alone else f"; {copies} copies of each bucket"
+    return (
+        f"; {single_copies} buckets have one copy, {copies} are wanted"
+        if single_copies
+        else f"; {copies} copies of each bucket"
+    )
 
 
 def format_server_bounds(
     *, low: int, high: int, pinned: int, trainers_per_server: int, is_measured: bool = False
 ) -> str:
-    """How the number of servers is chosen: pinned, fixed, or by the trainers within bounds."""
+    """Phrase for how the number of servers is chosen: pinned, fixed, or by the trainers within bounds."""
     if pinned:
         return f"pinned to {pinned} of {low} to {high}"
     if low == high:

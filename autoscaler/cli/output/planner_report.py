@@ -120,13 +120,13 @@ def plan_lines(plan: Plan, *, is_wide: bool) -> list[str]:
     lines += section(
         "actions, in this order",
         align_columns([_action_row(action) for action in _single_actions(plan.actions)]),
-        is_apart=True,
+        is_spaced=True,
     )
     lines += section(
-        "waits", align_columns([[wait.job, wait.bottleneck, wait.message] for wait in plan.waits]), is_apart=True
+        "waits", align_columns([[wait.job, wait.bottleneck, wait.message] for wait in plan.waits]), is_spaced=True
     )
     demands = plan.demands if is_wide else [d for d in plan.demands if d.state is not DemandState.CAPACITY_FREE]
-    lines += section("external pods", align_columns([_demand_row(demand) for demand in demands]), is_apart=True)
+    lines += section("external pods", align_columns([_demand_row(demand) for demand in demands]), is_spaced=True)
     if plan.replan_at_s is not None:
         lines += ["", f"a new plan is due in {plan.replan_at_s - plan.planned_at_s:.1f} s, even without a change"]
     return lines

@@ -29,7 +29,7 @@ def comparison_lines(found: WhatIfComparison) -> list[str]:
     servers = [[f"{name} servers", *cells] for name, *cells in server_rows(found)]
     rows = [["NAME", "NOW", "BEFORE", "AFTER", "WHY"], *job_rows(found), *servers, *web_rows(found)]
     lines = [f"with {', '.join(found.changes)}:" if found.changes else "with nothing changed:", *align_columns(rows)]
-    lines += section("would wait", align_columns(waiting_rows(found.after)), is_apart=True)
+    lines += section("would wait", align_columns(waiting_rows(found.after)), is_spaced=True)
     if not (found.before.is_reached and found.after.is_reached):
         lines += ["", "(not converged: the last plan still has actions)"]
     return lines
@@ -39,9 +39,9 @@ def comparison_content(found: WhatIfComparison) -> dict[str, Any]:
     """The same for scripts."""
     return {
         "asked": list(found.changes),
-        "jobs": [_named(row) for row in job_rows(found)],
-        "servers": [_named(row) for row in server_rows(found)],
-        "deployments": [_named(row) for row in web_rows(found)],
+        "jobs": [_row_content(row) for row in job_rows(found)],
+        "servers": [_row_content(row) for row in server_rows(found)],
+        "deployments": [_row_content(row) for row in web_rows(found)],
         "waiting": [dict(zip(("name", "reason", "why"), row, strict=True)) for row in waiting_rows(found.after)],
         "is_converged": found.before.is_reached and found.after.is_reached,
     }
@@ -82,13 +82,13 @@ def web_rows(found: WhatIfComparison) -> list[list[str]]:
     return rows
 
 
-def waiting_rows(rest: Converged) -> list[list[str]]:
-    """What would wait, and why: jobs that cannot start or lack core pods, external pods without a node."""
-    lacking = [d for d in rest.plan.decisions if d.target == 0 or d.is_degraded]
+def waiting_rows(converged: Converged) -> list[list[str]]:
+    """Rows of what would wait, and why: jobs that cannot start or lack core pods, external pods without a node."""
+    lacking = [d for d in converged.plan.decisions if d.target == 0 or d.is_degraded]
     rows = [[f"tj/{d.job}", "Degraded" if d.is_degraded else str(d.bottleneck), d.message] for d in lacking]
     states: dict[tuple[str, str], int] = {}
-    owners = {pod.name: str(pod.workload or pod.name) for pod in rest.inputs.view.pods}
-    for demand in rest.plan.demands:
+    owners = {pod.name: str(pod.workload or pod.name) for pod in converged.inputs.view.pods}
+    for demand in converged.plan.demands:
         owner = owners.get(demand.pod, demand.pod.rpartition("+")[0] or demand.pod)
         states[owner, demand.state] = states.get((owner, demand.state), 0) + 1
     rows += [[f"deployment/{owner}", str(state), f"{count} pods"] for (owner, state), count in states.items()]
@@ -106,7 +106,7 @@ def _running(inputs: PlanInputs, name: WorkloadName) -> str:
     return f"{sum(pod.node is not None for pod in pods)}/{max(wanted, len(pods))}"
 
 
-def _named(row: Sequence[str]) -> dict[str, Any]:
+def _row_content(row: Sequence[str]) -> dict[str, Any]:
     """Sizes as numbers, null for what is not there; `2/6` of a deployment as running and wanted."""
     name, *sizes, why = row
     return {"name": name, **dict(zip(("now", "before", "after"), map(_counted, sizes), strict=True)), "why": why}

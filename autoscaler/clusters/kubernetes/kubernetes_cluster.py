@@ -119,7 +119,7 @@ class KubernetesCluster:
         return self.views.build(self._clock())
 
     async def apply(self, action: Action) -> WriteOutcome:
-        """Carry out one action, whole or not at all.
+        """Carry out one action, completely or not at all.
 
         A refusal does not wake the loop: the same plan would be made and refused again for as long as the reason lasts.
         """
@@ -224,8 +224,8 @@ class KubernetesCluster:
             view, [(seat.node, shape)], find_existing_pods(view, [seat]), reserved=held
         ):
             return refused(problem)
-        if told := self._create_backoff.refusal(seat.job, seat.tier, self._clock()):
-            return refused(told)
+        if message := self._create_backoff.refusal(seat.job, seat.tier, self._clock()):
+            return refused(message)
         replaces = ""
         if seat.replaces is not None:
             old = self._store.get(PODS, split_key(seat.replaces))
@@ -250,13 +250,13 @@ class KubernetesCluster:
         gains = self.views.jobs.known.get(JobName(action.beneficiary)) if action.cause in FOR_JOBS else None
         if gains is not None and gains.spec.mode is Mode.OBSERVE:
             return refused(f"the deletion is for job {gains.key}, which is only observed")
-        standing = next((pod for pod in view.pods if pod.name == action.pod), None)
-        if standing is not None and standing.job != action.job:
+        existing = next((pod for pod in view.pods if pod.name == action.pod), None)
+        if existing is not None and existing.job != action.job:
             return refused(f"pod {action.pod} is not a pod of job {action.job}")
         if action.role is Role.MASTER:
             return await self._delete_masters(job)
         raw = self._store.get(PODS, split_key(action.pod))
-        if standing is not None and raw is not None:
+        if existing is not None and raw is not None:
             await self._writer.delete(raw, grace_s=action.grace_s)
         return DONE
 

@@ -31,7 +31,7 @@ from autoscaler.errors import PermanentError, TemporaryError
 
 
 class RefusedBy(StrEnum):
-    """Who refused a request with a 403."""
+    """Component that refused a request with a 403."""
 
     QUOTA = "quota"
     LIMIT_RANGE = "limit-range"

@@ -2,8 +2,8 @@
 
 A proxy may answer in the server's place, and a server may have a fault.  An invalid response raises a typed error:
 `MalformedError` asks for a new list after a pause.  An object counts as one if it has a name and a version; `parsing`
-judges the rest.  A `Status` says more than its code: a 403 comes from a quota, a LimitRange, RBAC or a namespace that
-terminates.  Where it has no machine-readable cause, its message is matched; the contract suite pins those words on a
+checks the rest.  A `Status` contains more than its code: a 403 comes from a quota, a LimitRange, RBAC or a namespace
+that terminates.  Where it has no machine-readable cause, its message is matched; the contract suite pins that text on a
 real server.
 """
 

@@ -1,7 +1,7 @@
 """Trainers and servers as pods of their TrainingJob, and the patch that removes a gang's gate.
 
 EDL adds to the user's template: an owner, labels, a priority class, environment variables, credentials, defaults of
-restricted pods, and node affinity.  EDL overrides: the priority class, the restart policy (EDL judges and replaces a
+restricted pods, and node affinity.  EDL overrides: the priority class, the restart policy (EDL itself replaces a
 trainer that ends), and the longer grace period of surplus.  Masters are in `master_deployment`.
 """
 

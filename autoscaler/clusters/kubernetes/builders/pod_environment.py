@@ -33,7 +33,7 @@ ETCD_KEYS: Final = {
 }
 SHARED_PASSWORD: Final = "etcd-password"  # noqa: S105  as above
 OWN_PASSWORD: Final = "etcd-own-password"  # noqa: S105
-"""A key of its own: running masters go on using the shared password."""
+"""A key of its own: running masters continue to use the shared password."""
 
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

@@ -66,7 +66,7 @@ class Expectations:
     def settled(self, find: Callable[[Kind, Key], Raw | None], *, now_s: float, errors: JobErrors) -> Expectations:
         """Return the expectations without those that are fulfilled (`find` is `ObjectCache.get`) or have expired.
 
-        An object that cannot be judged is counted until its expectation expires, and holds up nothing else (`errors`,
+        An object that cannot be parsed is counted until its expectation expires, and holds up nothing else (`errors`,
         A11).
         """
         creations = _open(self.creations, lambda place, _: find(*place) is None, now_s, errors)

@@ -33,7 +33,7 @@ NEVER_S: Final = 1e15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRuntime:
-    """What the operator knows of a running job beside its object.  Instants are on the cluster's clock."""
+    """Runtime state of a job, which the operator knows beside its object.  Instants are on the cluster's clock."""
 
     state: JobState
     hold_until_s: float = 0.0

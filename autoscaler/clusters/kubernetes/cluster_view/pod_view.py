@@ -278,7 +278,7 @@ class TrackedPods:
         return raw is not None and text(raw, "metadata", "labels", ROLE) == Role.MASTER.value
 
     def _with_reserved_node(self, pod: Pod) -> Pod:
-        """Return a pending master's pod with its reserved node, until the scheduler has judged it."""
+        """Return a pending master's pod with its reserved node, until the scheduler has tried to place it."""
         if pod.job is None or pod.phase is not PodPhase.PENDING or pod.place or pod.unschedulable_since_s is not None:
             return pod
         nodes = self.seat_nodes(pod.job)

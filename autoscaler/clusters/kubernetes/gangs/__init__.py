@@ -1,5 +1,5 @@
 """Gang starts: `gang_starter` creates, gates and un-gates all pods of a job together.
 
-`dry_run` asks the API server first, `gang_pods` counts which pods stand, `start_backoff` decides which starts have
+`dry_run` checks with the API server first, `gang_pods` counts existing pods, `start_backoff` decides which starts have
 failed and how long their jobs pause.
 """

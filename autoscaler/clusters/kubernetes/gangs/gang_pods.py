@@ -37,12 +37,12 @@ class GangPods:
         self._started: dict[JobName, str] = {}  # UID of jobs whose master's Deployment has been seen
 
     def observe(self, job: KubeJob) -> GangStatus:
-        """Return the job's status, computed anew only when a pod of the job has changed."""
+        """Return the job's status, recomputed only when a pod of the job has changed."""
         stamp, kept = self._views.pods.stamp(job.key), self._status_cache.get(job.key)
         if self._started.get(job.key) != job.uid and self.has_master(job):
             self._started[job.key] = job.uid
         if kept is None or kept[0] != job.uid or kept[1] != stamp:
-            kept = self._status_cache[job.key] = (job.uid, stamp, self._standing(job))
+            kept = self._status_cache[job.key] = (job.uid, stamp, self._live_pods(job))
         is_starting = self._started.get(job.key) != job.uid
         return kept[2] if kept[2].is_starting == is_starting else replace(kept[2], is_starting=is_starting)
 
@@ -72,7 +72,7 @@ class GangPods:
     def is_whole(self, job: KubeJob, standing: GangStatus) -> bool:
         """True if all pods are bound that the job cannot run without, its master aside.
 
-        Surplus pods on their way do not matter: beside them a master that somebody deleted has to come back.
+        Surplus pods in creation do not matter: a master that a user deleted has to be re-created beside them.
         """
         if any(_label(raw, TIER) == Tier.CORE.value for raw in self.raws(standing.unbound)):
             return False
@@ -85,7 +85,7 @@ class GangPods:
         raws = (self._store.get(PODS, split_key(pod)) for pod in sorted(pods))
         return [raw for raw in raws if raw is not None]
 
-    def _standing(self, job: KubeJob) -> GangStatus:
+    def _live_pods(self, job: KubeJob) -> GangStatus:
         bound, unbound = set[PodName](), set[PodName]()
         members = self.members(job)
         for raw in members:

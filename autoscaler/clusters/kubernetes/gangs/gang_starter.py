@@ -132,22 +132,22 @@ class GangStarter:
         is_paused = self._errors.is_paused
         managed = self._managed()
         jobs = [job for job in managed if not is_paused(job.key, GuardedTask.GANG)]
-        looked = [(job, attempt(job.key, GuardedTask.GANG, partial(self._pods.observe, job))) for job in jobs]
-        standing = {job.key: found for job, found in looked if found is not None}
+        observed = [(job, attempt(job.key, GuardedTask.GANG, partial(self._pods.observe, job))) for job in jobs]
+        statuses = {job.key: found for job, found in observed if found is not None}
         self._pods.forget_gone()
         self._lifts = {name: lift for name, lift in self._lifts.items() if now_s < lift.until_s}
         names, staying = {job.key for job in managed}, self._present_jobs()
         self.starts, lost = start_backoff.observe_gangs(
-            self.starts, standing.values(), now_s, jobs=staying, managed=names, errors=self._errors
+            self.starts, statuses.values(), now_s, jobs=staying, managed=names, errors=self._errors
         )
         given_up = {one.job for one in lost}
         whole = [
             job
             for job in jobs
-            if job.key in standing
+            if job.key in statuses
             and job.key not in given_up
             and not is_paused(job.key, GuardedTask.GANG_COMPLETE)
-            and attempt(job.key, GuardedTask.GANG_COMPLETE, partial(self._awaits_master, job, standing[job.key]))
+            and attempt(job.key, GuardedTask.GANG_COMPLETE, partial(self._awaits_master, job, statuses[job.key]))
         ]
         self._masterless = {job.key for job in whole}
         self._settled_at_s = now_s
@@ -194,12 +194,13 @@ class GangStarter:
         now_s = self._clock()
         lifts = {name: lift for name, lift in self._lifts.items() if now_s < lift.until_s}
         there = {(pod.job, pod.role, pod.ordinal) for pod in view.pods if pod.job in lifts} if lifts else set()
-        asked = {(seat.job, seat.role, seat.ordinal, seat.node) for seat in besides}
+        requested = {(seat.job, seat.role, seat.ordinal, seat.node) for seat in besides}
         return [
             (seat.node, lift.shapes[seat.role])
             for name, lift in lifts.items()
             for seat in lift.seats
-            if (name, seat.role, seat.ordinal) not in there and (name, seat.role, seat.ordinal, seat.node) not in asked
+            if (name, seat.role, seat.ordinal) not in there
+            and (name, seat.role, seat.ordinal, seat.node) not in requested
         ]
 
     # ---- internals ----------------------------------------------------------------------------------------------
@@ -228,9 +229,9 @@ class GangStarter:
 
     def _find_problem(self, view: ClusterView, action: AdmitGang, job: KubeJob) -> str:
         shapes = shapes_of(job, avoid=self._views.jobs.runtime(job).avoided_nodes)
-        rooms = ((seat.node, shapes[seat.role]) for seat in action.pods)
+        placements = ((seat.node, shapes[seat.role]) for seat in action.pods)
         held = self.reserved_seats(view, besides=action.pods)
-        return find_capacity_problem(view, rooms, find_existing_pods(view, action.pods), reserved=held)
+        return find_capacity_problem(view, placements, find_existing_pods(view, action.pods), reserved=held)
 
     async def _lift(self, job: JobName, lift: GateLift, gated: list[tuple[Raw, NodeName]]) -> None:
         """Remove the gates.  After a lost answer the capacity stays reserved: the patch may have been applied."""
@@ -270,10 +271,10 @@ class GangStarter:
 
     async def _abandon_start(self, job: KubeJob, why: str) -> None:
         """The API server refuses the master: delete a starting gang whole, let a running job wait."""
-        standing = self._pods.observe(job)
+        status = self._pods.observe(job)
         self._refuse(job, why)
-        gone = self._pods.raws(standing.bound | standing.unbound) if standing.is_starting else []
-        await gather_bounded((partial(self._writer.delete, raw) for raw in gone), at_once=AT_ONCE)
+        pods = self._pods.raws(status.bound | status.unbound) if status.is_starting else []
+        await gather_bounded((partial(self._writer.delete, raw) for raw in pods), at_once=AT_ONCE)
 
     async def _drop_gated(self, job: KubeJob) -> None:
         """Delete gated pods: a part of a gang would only use up a quota."""

@@ -27,7 +27,7 @@ PODS_BOUND_PER_S: Final = 25.0
 
 MASTER_LIMIT_S: Final = 10.0
 START_LIMIT_S: Final = BIND_LIMIT_S + MASTER_LIMIT_S
-"""From the gang's first pod to the master's Deployment, which is asked for when all pods are bound (ADR 0159)."""
+"""From the gang's first pod to the master's Deployment, which is created when all pods are bound (ADR 0159)."""
 
 LONGEST_PAUSE_S: Final = 300.0  # of a job that the API server refuses
 FORGOTTEN_AFTER_S: Final = 60.0
@@ -71,7 +71,7 @@ class GangStatus:
     """Status of the pods that EDL created for a job.  `unbound`: gated, un-gated or tied pods without a node."""
 
     job: JobName
-    is_starting: bool  # its master's Deployment does not stand, and has not stood
+    is_starting: bool  # its master's Deployment does not exist, and has not existed
     bound: frozenset[PodName] = frozenset()
     unbound: frozenset[PodName] = frozenset()
     unschedulable_reason: str = ""  # see `StartBackoff`
@@ -142,7 +142,7 @@ def observe_gangs(
     dropped.
 
     A job that is not `managed` (suspended or invalid, say) keeps its backoff: suspending and resuming ends no pause.  A
-    job whose status cannot be determined keeps its record, so that its pause and its deadlines go on (`errors`, A11).
+    job whose status cannot be determined keeps its record, so that its pause and deadlines continue (`errors`, A11).
     """
     items = [item for item in standing if not errors.is_paused(item.job, GuardedTask.POD_BINDING)]
     limit_s = bind_limit_s(sum(len(item.unbound) for item in items))
@@ -179,12 +179,12 @@ def observe_gang(
         gone = item.bound | item.unbound if item.is_starting else late
         lost = LatePods(job=item.job, pods=gone, reason=_describe_failure(item, late, waits, start))
         left = {pod: wait for pod, wait in waits.items() if pod not in gone}
-        race = replace(back_off(before.backoff, now_s), unschedulable_reason=item.unschedulable_reason)
-        return StartRecord(unbound=left, backoff=race), lost
+        backoff = replace(back_off(before.backoff, now_s), unschedulable_reason=item.unschedulable_reason)
+        return StartRecord(unbound=left, backoff=backoff), lost
     if item.is_starting and (item.bound or item.unbound):
         return StartRecord(unbound=waits, begun=start, backoff=before.backoff), None
-    race = _backoff_after_binding(before, item, now_s) if item.bound and not item.unbound else before.backoff
-    return StartRecord(unbound=waits, backoff=race), None
+    backoff = _backoff_after_binding(before, item, now_s) if item.bound and not item.unbound else before.backoff
+    return StartRecord(unbound=waits, backoff=backoff), None
 
 
 def bind_limit_s(pods: int) -> float:
@@ -201,16 +201,16 @@ def _wait(known: BindDeadline | None, now_s: float, limit_s: float) -> BindDeadl
 
 def _backoff_after_binding(before: StartRecord, item: GangStatus, now_s: float) -> StartBackoff:
     """Return what remains of the backoff of a running job, all of whose pods are bound."""
-    race = before.backoff
-    has_won = now_s >= race.hold_until_s and not item.bound.isdisjoint(before.unbound)
-    is_over = before.begun is not None or has_won or now_s >= race.hold_until_s + FORGOTTEN_AFTER_S
-    return StartBackoff() if is_over else race
+    backoff = before.backoff
+    has_won = now_s >= backoff.hold_until_s and not item.bound.isdisjoint(before.unbound)
+    is_over = before.begun is not None or has_won or now_s >= backoff.hold_until_s + FORGOTTEN_AFTER_S
+    return StartBackoff() if is_over else backoff
 
 
-def back_off(race: StartBackoff, now_s: float) -> StartBackoff:
+def back_off(backoff: StartBackoff, now_s: float) -> StartBackoff:
     """Return the backoff after one more failed start."""
     return StartBackoff(
-        lost_races=race.lost_races + 1, hold_until_s=now_s + PAUSES_S[min(race.lost_races, len(PAUSES_S) - 1)]
+        lost_races=backoff.lost_races + 1, hold_until_s=now_s + PAUSES_S[min(backoff.lost_races, len(PAUSES_S) - 1)]
     )
 
 
@@ -220,12 +220,12 @@ def record_refusal(starts: GangStarts, job: JobName, now_s: float, refusal: str,
     Pauses of refusals in a row double beyond `PAUSES_S`.  `generation`: of the definition that was refused.
     """
     account = starts.record(job)
-    race, refusals = back_off(account.backoff, now_s), account.backoff.refusals + 1
+    backoff, refusals = back_off(account.backoff, now_s), account.backoff.refusals + 1
     if refusals > len(PAUSES_S):
         pause_s = min(PAUSES_S[0] * 2.0 ** min(refusals - 1, 16), LONGEST_PAUSE_S)
-        race = replace(race, hold_until_s=now_s + pause_s)
-    race = replace(race, refusals=refusals, refusal=refusal, refused_at_s=now_s, generation=generation)
-    return GangStarts(records={**starts.records, job: replace(account, begun=None, backoff=race)})
+        backoff = replace(backoff, hold_until_s=now_s + pause_s)
+    backoff = replace(backoff, refusals=refusals, refusal=refusal, refused_at_s=now_s, generation=generation)
+    return GangStarts(records={**starts.records, job: replace(account, begun=None, backoff=backoff)})
 
 
 def _describe_failure(

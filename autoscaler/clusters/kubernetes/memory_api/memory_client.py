@@ -121,7 +121,7 @@ class MemoryApi:
                 raise
             obj, owners = apply_fields({}, body, {}, owner, is_forced=is_forced)
             return _copy(self._server.create(kind, obj, owner, owners))
-        check_preconditions(kind, current, _said(body))
+        check_preconditions(kind, current, _preconditions_of(body))
         body = _copy(body)
         wanted, owners = apply_fields(
             current, body, self._server.owners(kind, namespace, name), owner, is_forced=is_forced
@@ -144,7 +144,7 @@ class MemoryApi:
         change = with_preconditions(change, only)
         owner = FieldOwner(self._manager, is_apply=False, subresource=subresource or "")
         if subresource is Subresource.SCALE:
-            check_preconditions(kind, current, _said(change))
+            check_preconditions(kind, current, _preconditions_of(change))
             change = self._scaled(kind, change)
         is_status = subresource is Subresource.STATUS and has_status(kind)
         wanted = merge_patch(current, change)
@@ -202,7 +202,7 @@ class MemoryApi:
         return {"metadata": change.get("metadata", {})} | nested
 
 
-def _said(body: Raw) -> Preconditions:
+def _preconditions_of(body: Raw) -> Preconditions:
     metadata = body.get("metadata", {})
     return Preconditions(uid=metadata.get("uid"), resource_version=metadata.get("resourceVersion"))
 
@@ -214,8 +214,8 @@ def _at(obj: Any, path: tuple[str, ...]) -> int:
 
 
 def _bookmark(kind: Kind, version: int) -> WatchEvent:
-    said = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"resourceVersion": str(version)}}
-    return WatchEvent(type=EventType.BOOKMARK, object=said)
+    body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"resourceVersion": str(version)}}
+    return WatchEvent(type=EventType.BOOKMARK, object=body)
 
 
 def _copy(obj: Raw) -> Raw:

@@ -158,8 +158,8 @@ class MemoryServer:
         """Store the result of a patch or an apply; an unchanged object keeps its version."""
         stored = self._find(kind, *_place(before))
         metadata = _json(wanted["metadata"])
-        said = Preconditions(uid=metadata.get("uid"), resource_version=metadata.get("resourceVersion"))
-        check_preconditions(kind, before, said)
+        preconditions = Preconditions(uid=metadata.get("uid"), resource_version=metadata.get("resourceVersion"))
+        check_preconditions(kind, before, preconditions)
         kept = {name: value for name, value in before["metadata"].items() if name in _SERVER_FIELDS}
         metadata = {name: value for name, value in metadata.items() if name not in _SERVER_FIELDS} | kept
         obj = prepare_update(kind, before, _json(wanted) | {"metadata": metadata}, is_status=is_status)

@@ -45,7 +45,7 @@ def text(raw: Raw, *path: str) -> str:
 
 
 def whole(raw: Raw, *path: str, default: int = 0) -> int:
-    """Return the whole number at this path."""
+    """Return the integer at this path."""
     found = part(raw, *path[:-1]).get(path[-1])
     return found if isinstance(found, int) and not isinstance(found, bool) else default
 

@@ -1,4 +1,4 @@
-"""Resource lists (`{cpu: 500m, memory: 1Gi}`) as whole numbers by name: millicores, bytes, pieces.
+"""Resource lists (`{cpu: 500m, memory: 1Gi}`) as integers by name: millicores, bytes, pieces.
 
 As in kube-scheduler, a value finer than its unit is rounded up.  A quantity beyond what Kubernetes can count reads as
 the largest one, which fits nowhere.

@@ -1,4 +1,4 @@
-"""How long objects may be, in characters of text: anybody may write one of 1.5 MB, and hundreds of them (A11).
+"""Size limits of objects, in characters of text: users may write hundreds of 1.5 MB each (A11).
 
 `parsing.object_trimming` shortens what is longer; `parsing.training_jobs` and `role_templates` refuse it.
 """

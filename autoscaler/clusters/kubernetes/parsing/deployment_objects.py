@@ -25,7 +25,7 @@ from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClas
 from autoscaler.domain import JobName, Role, Workload, WorkloadName
 
 MOST_REPLICAS: Final = 10_000
-"""Most replicas that the planner prepares for: each costs it time, and anybody may write 2^31 - 1."""
+"""Most replicas that the planner prepares for: each costs it time, and users may write 2^31 - 1."""
 
 _DEPLOYMENT: Final = ("Deployment", "apps")
 _JOB: Final = ("TrainingJob", API_GROUP)

@@ -78,8 +78,8 @@ class PodLimits:
             yield f"{path}.resources: requests.{name} is less than the containers' requests after LimitRange defaults"
         for bounds in self.bounds:
             for where, (requests, limits) in [(path, of_pod)] if bounds.is_of_pod else of_each:
-                for told in _exceeded(bounds, requests, limits):
-                    yield f"{where}: {told} (LimitRange {bounds.source})"
+                for violation in _exceeded(bounds, requests, limits):
+                    yield f"{where}: {violation} (LimitRange {bounds.source})"
 
 
 NO_LIMITS: Final = PodLimits()
@@ -127,14 +127,12 @@ def _resources(container: Raw) -> tuple[AmountsByName, AmountsByName]:
 
 
 def _with_own_requests(spec: Raw) -> Raw:
-    """The pod's own requests as the server settles them before admission: its limits, or what its containers say."""
+    """The pod's own requests as the server settles them before admission: its limits, or its containers' requests."""
     limits, requests = part(spec, "resources", "limits"), part(spec, "resources", "requests")
     if not limits:
         return {}
-    asked = of_containers(spec)
-    settled = {
-        name: f"{asked[name]}{'m' if name == 'cpu' else ''}" if name in asked else limits[name] for name in limits
-    }
+    own = of_containers(spec)
+    settled = {name: f"{own[name]}{'m' if name == 'cpu' else ''}" if name in own else limits[name] for name in limits}
     return {"resources": {**part(spec, "resources"), "requests": {**settled, **requests}}}
 
 

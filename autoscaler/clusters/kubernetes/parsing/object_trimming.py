@@ -167,7 +167,7 @@ def trim_autoscaler(raw: Raw) -> Raw:
 
 
 def trim_named(raw: Raw) -> Raw:
-    """Return any other object without labels, annotations and the like; one that is too long says that alone.
+    """Return any other object without labels, annotations and the like; of one that is too long only that fact is kept.
 
     An administrator writes quotas and LimitRanges.  If one is too long, the API server still enforces it and refuses
     what was planned.
@@ -272,5 +272,5 @@ def _trim_status(status: Mapping[str, Any]) -> Raw:
     return kept
 
 
-def _without(fields: Mapping[str, Any], ballast: frozenset[str]) -> Raw:
-    return {name: value for name, value in fields.items() if name not in ballast}
+def _without(fields: Mapping[str, Any], unused: frozenset[str]) -> Raw:
+    return {name: value for name, value in fields.items() if name not in unused}

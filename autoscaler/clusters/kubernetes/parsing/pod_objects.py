@@ -41,7 +41,7 @@ from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim
 
 LOWEST_SURPLUS: Final = -8
 LONGEST_COUNTED_GRACE_S: Final = 3_600
-"""Longest grace period of an external pod whose capacity the planner counts on: anybody may set a year (A11)."""
+"""Longest grace period of an external pod whose capacity the planner counts on: users may set a year (A11)."""
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 LONGEST_VERDICT: Final = 500  # characters: the scheduler counts nodes by reason, with every taint's name
@@ -129,10 +129,10 @@ def deployment_of(raw: Raw) -> WorkloadName | None:
 
 def assign_master_ordinals(known: Mapping[str, int], uids: Iterable[str]) -> dict[str, int]:
     """Return an ordinal for each pod of a Deployment: known ones keep theirs, others get the lowest free ones."""
-    standing = sorted(uids)
-    seats = {uid: known[uid] for uid in standing if uid in known}
-    free = (number for number in range(len(standing)) if number not in set(seats.values()))
-    return seats | {uid: next(free) for uid in standing if uid not in seats}
+    live = sorted(uids)
+    seats = {uid: known[uid] for uid in live if uid in known}
+    free = (number for number in range(len(live)) if number not in set(seats.values()))
+    return seats | {uid: next(free) for uid in live if uid not in seats}
 
 
 def _external_pod(raw: Raw, context: PodContext) -> Pod:

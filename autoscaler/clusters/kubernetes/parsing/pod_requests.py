@@ -42,19 +42,19 @@ def pod_request(spec: Raw, status: Raw = EMPTY) -> Resources:
 
 def of_containers(spec: Raw, status: Raw = EMPTY) -> AmountsByName:
     """Return the larger of what the containers request together and the peak of the start."""
-    standing = {
+    statuses = {
         text(found, "name"): found
         for found in (*parts(status, "containerStatuses"), *parts(status, "initContainerStatuses"))
     }
     is_infeasible = _is_infeasible(status)
     total: AmountsByName = {}
     for container in parts(spec, "containers"):
-        add(total, _of_container(container, standing, is_infeasible=is_infeasible))
+        add(total, _of_container(container, statuses, is_infeasible=is_infeasible))
     peak: AmountsByName = {}
     sidecars: AmountsByName = {}
     for container in parts(spec, "initContainers"):
         if container.get("restartPolicy") == "Always":
-            own_requests = _of_container(container, standing, is_infeasible=is_infeasible)
+            own_requests = _of_container(container, statuses, is_infeasible=is_infeasible)
             add(total, own_requests)
             add(sidecars, own_requests)
             raise_to(peak, sidecars)
@@ -66,12 +66,12 @@ def of_containers(spec: Raw, status: Raw = EMPTY) -> AmountsByName:
     return total
 
 
-def _of_container(container: Raw, standing: Mapping[str, Raw], *, is_infeasible: bool) -> AmountsByName:
+def _of_container(container: Raw, statuses: Mapping[str, Raw], *, is_infeasible: bool) -> AmountsByName:
     """Return what one container occupies: the most of desired, in force and allocated; an infeasible resize does not
     count.
     """
     own_requests = _wanted(container)
-    found = standing.get(text(container, "name"), EMPTY)
+    found = statuses.get(text(container, "name"), EMPTY)
     in_force, allocated = part(found, "resources", "requests"), part(found, "allocatedResources")
     if not in_force and not allocated:
         return own_requests

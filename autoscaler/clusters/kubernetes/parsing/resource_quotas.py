@@ -3,7 +3,7 @@
 A quota counts a pod if all of its scopes match, as in the API server's admission.  EDL's pods always have a priority
 class: their job's for core, one for each grade of surplus (with `reclaim: planner` one for all).  The other scopes
 match traits of a role's template (`traits_of`).  Limits (`limits.cpu`) are left to the API server: a refused creation
-is tried again after a pause (`create_backoff`).
+is retried after a pause (`create_backoff`).
 """
 
 from __future__ import annotations

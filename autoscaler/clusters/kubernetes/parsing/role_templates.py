@@ -142,8 +142,8 @@ def default_master(trainer: RoleTemplate) -> RoleTemplate:
 def _check_requests(spec: Raw, container: Raw, path: str) -> None:
     """Raise InvalidSpecError unless cpu and memory are requested, by the container or by the pod."""
     for name in ("cpu", "memory"):
-        said = [part(holder, "resources", kind) for holder in (container, spec) for kind in ("requests", "limits")]
-        if not any(name in listed for listed in said):
+        holders = [part(holder, "resources", kind) for holder in (container, spec) for kind in ("requests", "limits")]
+        if not any(name in listed for listed in holders):
             raise InvalidSpecError(f"{path}.resources.requests.{name}", "is missing", _REQUESTS_HINT)
 
 

@@ -20,7 +20,7 @@ class BucketOwners:
     """Bucket owners of a job, as its master reports them."""
 
     ordinals: frozenset[int]  # of those that own buckets
-    is_moving: bool  # buckets are to go to another server, or are on their way
+    is_moving: bool  # buckets are to move to another server, or are moving
 
 
 def replacement_annotation(old: Raw) -> str:
@@ -40,7 +40,7 @@ def find_replaced_pod(raw: Raw, find: Callable[[str, str], Raw | None]) -> Raw |
 def as_replacement(pod: Pod, old: Raw, owning: BucketOwners | None) -> Pod:
     """Return the pod as the planner sees it while the old one exists.
 
-    It is ready once it owns buckets and none is moving.  Without a report (`owning` None) it is neither given up nor
+    It is ready once it owns buckets and none is moving.  Without a report (`owning` None) it is neither deleted nor
     relied on.
     """
     marked = replace(pod, replaces=PodName(key_of(old)))

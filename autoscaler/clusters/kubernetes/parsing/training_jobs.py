@@ -76,7 +76,7 @@ class KubeJob:
 
     @property
     def refusal(self) -> str:
-        """Why LimitRanges refuse its pods, with the field's path; empty if they do not."""
+        """Reason for which LimitRanges refuse its pods, with the field's path; empty if they accept them."""
         found = (
             self.limits.find_problem(self.template(role).spec, f"spec.{FIELDS[role]}.template.spec")
             for role in self.roles
@@ -189,5 +189,5 @@ def _validate(model: type[_Model], content: Raw, path: str) -> _Model:
                 hint = "the TrainingJob CRD is newer than this operator: upgrade the operator"
                 raise InvalidSpecError(where, "is a field that this operator does not know", hint) from error
             case _:
-                said = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-                raise InvalidSpecError(where, f"{first['input']!r} {said}") from error
+                message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+                raise InvalidSpecError(where, f"{first['input']!r} {message}") from error
