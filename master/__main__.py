@@ -102,7 +102,7 @@ def _serve(runner: asyncio.Runner) -> int:
 
 
 async def _run(settings: Settings) -> None:
-    """Serves until the process is asked to end by a signal."""
+    """Serves until a signal ends the process."""
     end = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, end.set)

@@ -10,8 +10,8 @@ MasterError
 │   └── PortInUseError            another process listens there
 ├── FencedError               you are stale: drop what you hold, register or campaign again
 │   ├── LeaseLostError            the lease behind the leadership is gone
-│   └── TermEndedError            one term of this process is over, the process goes on
-│       └── HeadDamagedError          the next one goes on from a checkpoint before head
+│   └── TermEndedError            one term of this process is over, the process continues
+│       └── HeadDamagedError          the next one resumes from a checkpoint before head
 └── InvariantViolationError   a bug: crash, and say what was seen
 """
 

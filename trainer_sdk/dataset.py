@@ -140,7 +140,7 @@ class Data:
         self._count(batch)
 
     def done(self, batch: Batch, **metrics: float) -> None:
-        """As `Batch.done`.  Raises UsageError also for a batch that this data set never gave."""
+        """Mark the batch as done.  Raises UsageError also for a batch that this data set never gave."""
         self._check_use()
         given: object = batch
         if not isinstance(given, Batch) or not given.is_of(self):

@@ -185,7 +185,7 @@ class Environment:
 
     @property
     def drain_s(self) -> float:
-        """Seconds after SIGTERM that a trainer may go on (M7), and that a server waits for its buckets to move."""
+        """Seconds after SIGTERM that a trainer may continue (M7), and that a server waits for its buckets to move."""
         return self.grace_s - min(2.0, self.grace_s / 4)
 
     @property

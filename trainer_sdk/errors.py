@@ -1,4 +1,4 @@
-"""Errors of trainers and parameter servers, as one tree: the branch tells the caller what to do next.
+"""Errors of trainers and parameter servers, as one tree: the branch decides what the caller does next.
 
 EdlError
 ├── TemporaryError                try again after `retry_after_s`; the work done so far is safe
@@ -106,7 +106,7 @@ class StaleLineageError(FencedError):
 
 
 class InvariantViolationError(EdlError):
-    """An invariant does not hold.  The process ends: going on could corrupt the model, a restart costs a second."""
+    """An invariant does not hold.  The process ends: continuing could corrupt the model, a restart costs a second."""
 
 
 class GracePeriodExpired(SystemExit):

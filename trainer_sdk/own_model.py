@@ -1,7 +1,7 @@
 """Model kept by the script itself: one trainer, no parameter servers, still exactly once (rules 33 to 36).
 
 The script's model is the bucket.  Its checkpoint is one file with the arrays and, beside it, the positions that they
-contain; the master commits both or neither.  So a restarted trainer goes on from the positions that its model has.
+contain; the master commits both or neither.  So a restarted trainer continues from the positions that its model has.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class OwnModel:
         return monotonic() - self._last_s >= self._every_s
 
     def checkpoint(self, driver: TrainerDriver) -> str:
-        """Commits model and marks together; the manifest's id.  Raises CheckpointError; training may go on.
+        """Commits model and marks together; the manifest's id.  Raises CheckpointError; training may continue.
 
         Call it at a step boundary: the marks are those of the batches that are done.
         """
@@ -77,7 +77,7 @@ class OwnModel:
             self._lock.release()
 
     def restart(self, file: FileRecord | None) -> None:
-        """Restores the script's model from this file; None: it begins anew."""
+        """Restores the script's model from this file; None: it starts from zero."""
         self._restore(read_model(self._storage, file) if file else None)
 
 

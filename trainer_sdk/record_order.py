@@ -1,6 +1,6 @@
 """The order of an epoch's records: a keyed permutation of [0, size), computed for any index on its own.
 
-The master deals in positions and never needs the order, so nobody stores or sends a shuffled list: position p of epoch
+The master deals in positions and never needs the order, so no shuffled list is stored or sent: position p of epoch
 e is record `permutation(seed, e)[p]`.  A four-round Feistel network permutes the smallest power of four that holds
 `size`; what falls outside is permuted again until it falls inside ("cycle walking": Black and Rogaway, *Ciphers with
 Arbitrary Finite Domains*, CT-RSA 2002), fewer than four times on average.  It shuffles; it is no cipher.

@@ -187,7 +187,7 @@ class Session:
         """Commits the script's own model with the positions it has trained; returns the manifest's id.
 
         Raises UsageError inside an unfinished batch (is it in the model or not?), CheckpointError when it could not be
-        committed: training may go on.
+        committed: training may continue.
         """
         self._owner.check()
         if self._save is None:
@@ -297,7 +297,7 @@ class Session:
             return self._driver
         try:
             driver = self._connect()
-        except BaseException:  # Ctrl-C in a notebook too: the next use starts anew
+        except BaseException:  # Ctrl-C in a notebook too: the next use starts again
             self._unwind()
             raise
         self._is_started = True
@@ -384,6 +384,6 @@ def open_session(
     master_budget_s: float = MASTER_BUDGET_S,
     server_budget_s: float = SERVER_BUDGET_S,
 ) -> Session:
-    """As `trainer_sdk.open`, with these variables instead of the process's environment."""
+    """Open a session with these variables instead of the process's environment."""
     environment = parse_environment(os.environ if variables is None else variables)
     return Session(environment, master_budget_s=master_budget_s, server_budget_s=server_budget_s)

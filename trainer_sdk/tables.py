@@ -197,7 +197,7 @@ class Tables:
 
 @contextmanager
 def _waiting(driver: TrainerDriver) -> Iterator[None]:
-    """Counts the block's time as waiting for servers, which tells whether more servers would help."""
+    """Counts the block's time as waiting for servers, which shows whether more servers would help."""
     begun_s = monotonic()
     try:
         yield

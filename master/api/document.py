@@ -43,7 +43,7 @@ def encode_document(value: Any) -> bytes:
 
 
 def encode_plain(plain: Any) -> bytes:
-    """As `encode_document`, of what `to_plain` gave."""
+    """Encode a plain form, as `encode_document`."""
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -225,7 +225,7 @@ class JsonCodec:
 
 
 def shown(plain: Any) -> str:
-    """What was written, cut to the length of a message."""
+    """The bad value, cut to the length of a message."""
     text = json.dumps(plain, default=lambda _: "...")
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 

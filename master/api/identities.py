@@ -73,7 +73,7 @@ class CutId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSpec:
-    """What is trained: `size` records, `epochs` times, in an order keyed by `seed`.  Fixed for the life of a job.
+    """Data set of a job: `size` records, `epochs` times, in an order keyed by `seed`.  Fixed for the life of a job.
 
     Position p is record permutation(seed, p // size)[p % size]; a batch never crosses an epoch's end.
     """

@@ -25,7 +25,7 @@ class JobPhase(StrEnum):
     WAITING_FOR_SERVERS = "waiting-for-servers"
     RESTORING = "restoring"
     TRAINING = "training"
-    COMMITTING = "committing"  # training goes on meanwhile
+    COMMITTING = "committing"  # training continues meanwhile
     SAVING = "saving"  # all committed; a trainer runs the final-save hook
     COMPLETE = "complete"
     FAILED = "failed"  # `problem` says why; nothing more is granted
@@ -37,7 +37,7 @@ TRAINING_PHASES: Final = frozenset({JobPhase.TRAINING, JobPhase.COMMITTING, JobP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionCounts:
-    """Where the job's positions are (M4)."""
+    """Counts of the job's positions by state (M4)."""
 
     total: int
     todo: int

@@ -72,7 +72,7 @@ class PositionSet:
         return bool(self.bounds)
 
     def __len__(self) -> int:
-        """How many positions (not ranges)."""
+        """Number of positions (not ranges)."""
         if len(self.bounds) == 2:
             return self.bounds[1] - self.bounds[0]
         return sum(self.bounds[1::2]) - sum(self.bounds[::2])

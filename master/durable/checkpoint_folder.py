@@ -163,7 +163,7 @@ class CheckpointFolder:
     def begin(self, answer: RequestedStart | None) -> StartingPoint:
         """Starting point of a job without entries in the store.  Nothing is changed.
 
-        Raises UnreadableCheckpointError where somebody has to decide, StorageError.
+        Raises UnreadableCheckpointError where a user has to decide, StorageError.
         """
         now_s = time.time()
         contents = read_contents(self._storage, answer)
@@ -173,7 +173,7 @@ class CheckpointFolder:
         return StartingPoint(head=head, above=self.highest_lineage(), request=answer if follows else None)
 
     def follow(self, answer: RequestedStart) -> StartingPoint:
-        """The starting point of a job for which a start is requested anew, whatever its store says.  Nothing is
+        """The starting point of a job with a newly requested start, whatever its store contains.  Nothing is
         changed.
 
         Raises NoFallbackError where that cannot be read, StorageError.

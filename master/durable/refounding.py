@@ -56,7 +56,7 @@ def refounding_transaction(
 
 
 def clear_transaction(record: RefoundingRecord, keys: JobKeys, before: StoreSnapshot, term: Term) -> Transaction:
-    """The transaction after which the job begins anew: only the number of servers and the used lineages stay."""
+    """The transaction after which the job starts from zero: only the number of servers and the used lineages stay."""
     return Transaction(
         term=term,
         writes=(Put(keys.refounding, encode_document(record)), *map(Delete, _known(keys, before))),

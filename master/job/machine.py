@@ -120,7 +120,7 @@ def handle(state: MasterState, event: CoreEvent, now: Instant) -> JobStep:
 
 
 def _advance(turn: Turn) -> None:
-    """Advances every protocol that can go on, recovery first: nothing else may run while the model is incomplete."""
+    """Advances every protocol that can proceed, recovery first: nothing else may run while the model is incomplete."""
     model_recovery.advance(turn)
     high_water.reserve(turn)
     skip_agreement.advance(turn)

@@ -10,8 +10,8 @@ renew deadline, before the lease can end:
 The timing rule lease ttl > renew deadline > retry period is checked where the timing is made.  It bounds fail-over
 time (M5); correctness rests on the term in every transaction (`store.store_port`).
 
-The only master of a job is another case: while the store is silent nobody else can lead, and stopping would stop the
-training.  It goes on renewing and acting until the store says that the lease is gone; a lease that outlives the
+The only master of a job is another case: while the store is silent no other can lead, and stopping would stop the
+training.  It keeps renewing and acting until the store reports the lease as gone; a lease that outlives the
 silence keeps its term.  After a pause it renews before it acts.  Nothing is committed without the store, so
 at worst that work is done again (rule 15, ADR 0401).
 
@@ -142,7 +142,7 @@ class ElectionStep:
 def handle(state: ElectionState, event: ElectionEvent, now_s: float) -> ElectionStep:
     """The state and effects after the event.  Answers to campaigns and renewals of a past term change nothing.
 
-    Whatever the event: a leader past its renew deadline stops first, unless nobody else could lead.
+    Whatever the event: a leader past its renew deadline stops first, unless no other could lead.
     """
     is_late = state.leading is not None and not state.is_alone and not state.may_act(now_s)
     if is_late and not _extends(state, event, now_s):

@@ -100,7 +100,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         first = await self._receive_hello(request_iterator, context)
         if first is None:
             return
-        if term.is_over:  # it ended while the hello was awaited; a member without a stream asks again
+        if term.is_over:  # it ended while the hello was awaited; a member without a stream retries
             await _refuse(context, grpc.StatusCode.UNAVAILABLE, _AWAY)
         stream = MemberStream(context.peer())
         term.open(stream)

@@ -97,7 +97,7 @@ class Settings:
     name: str
     listen: ListenAddress | SocketAddress
     checkpoint_uri: str
-    history: HistoryId | None  # of what this job commits; None: that of the checkpoint that it goes on from
+    history: HistoryId | None  # of what this job commits; None: that of the checkpoint to resume from
     answer: RequestedStart | None  # the start that was requested (EDL_CHECKPOINT_START)
     config: JobConfig
     timing: LeadershipTiming

@@ -28,7 +28,7 @@ PREFIX: Final = "edl_master"
 
 
 class MetricsSource(Protocol):
-    """What the metrics are computed from."""
+    """Source of the metrics: status, counters and role of this process."""
 
     @property
     def counts(self) -> Counters: ...

@@ -1,7 +1,7 @@
 """Start of a term: the durable state in the store, and the checkpoint that its head names.
 
 The store is read first, then the manifest.  A store that has lost everything is founded again from the checkpoint
-folder (M8, rule 29).  A store or folder that fails is tried again; only a checkpoint that cannot be read fails the job
+folder (M8, rule 29).  A store or folder that fails is retried; only a checkpoint that cannot be read fails the job
 in the end, or makes it fall back to the checkpoint before, where the job asks for that (M11).
 
 Not here: when a term begins and ends (`leader_terms`), the transactions (`master.durable`).
@@ -64,7 +64,7 @@ _WAYS_ON: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusableHead:
-    """Why the last checkpoint cannot be loaded; it holds as long as the store has not changed since `seen`."""
+    """Damage of the last checkpoint; valid as long as the store has not changed since `seen`."""
 
     problem: str
     seen: Revision
@@ -107,10 +107,10 @@ class TermStart:
         return UnusableHead(problem=str(error), seen=seen, has_failed_to_load=True)
 
     async def begin(self, held_term: HeldTerm) -> tuple[Durable, str]:
-        """What is durable, and the note on a fallback that led there.
+        """Durable state of the job, and the note on a fallback that led there.
 
         Both are read while the term is held: to give it up would only cost another campaign.  A store or folder that
-        fails is tried again; only a checkpoint that cannot be read fails the job in the end.  A fallback overrules
+        fails is retried; only a checkpoint that cannot be read fails the job in the end.  A fallback overrules
         neither a requested start nor a newer checkpoint.
         """
         give_up_s = time.monotonic() + self._settings.config.unreadable_ns / SECOND
@@ -216,7 +216,7 @@ class TermStart:
         return start, snapshot
 
     async def _find_fallback(self, head: ManifestId | None, damage: UnusableHead) -> StartingPoint:
-        """The checkpoint to fall back to.  A search that takes longer than the budget goes on, and is asked again.
+        """The checkpoint to fall back to.  A search that takes longer than the budget continues, and is polled again.
 
         Raises UnreadableCheckpointError, StorageError.
         """
@@ -272,7 +272,7 @@ class TermStart:
         return before if record is None else await self._write(clear_transaction(record, keys, before, term))
 
     def _record(self, start: StartingPoint, before: StoreSnapshot) -> RefoundingRecord | None:
-        """What is to be set aside, all of it below the lineage that comes next; None: nothing."""
+        """Files to set aside, all of them below the next lineage; None: nothing."""
         if start.request is None:
             return None
         lineage = read_record(LineageRecord, before, self._store.keys.lineage)

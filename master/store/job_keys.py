@@ -54,7 +54,7 @@ class JobKeys:
 
     @property
     def dataset(self) -> Key:
-        """What the first Declare fixed."""
+        """Declaration recorded by the first Declare."""
         return self.named("dataset")
 
     @property
@@ -64,7 +64,7 @@ class JobKeys:
 
     @property
     def trainers(self) -> Key:
-        """Who may hold leases below the high-water mark; changes with it only, so the mark is compared for both."""
+        """Trainers that may hold leases below the high-water mark; changes with it only, so one comparison suffices."""
         return self.named("trainers")
 
     @property

@@ -186,7 +186,7 @@ class StateStore(Protocol):
     async def try_lead(self, *, holder: str, ttl_s: int) -> Leadership | None:
         """Takes the leader key if it is free.  None: another master holds it.
 
-        Afterwards nobody else gets it until `ttl_s` have passed without a `renew`, or `resign`.  At most one term
+        Afterwards no other master gets it until `ttl_s` have passed without a `renew`, or `resign`.  At most one term
         leads at any revision; terms grow (M5).  A campaign whose answer was lost is read back before it is reported;
         where that fails too, its lease runs out by itself.
         """
@@ -219,7 +219,7 @@ class StateStore(Protocol):
     def watch(self, prefix: Key, *, after: Revision) -> AsyncGenerator[KeyEvent, None]:
         """Changes of keys that begin with `prefix`, after that revision, in order, none lost, none twice.
 
-        It goes on over lost connections and restarts for as long as it is iterated.  A `Resync` marks a gap; what
+        It survives lost connections and restarts for as long as it is iterated.  A `Resync` marks a gap; what
         comes next is later than its revision.  Close the generator before the store is closed.
         """
         ...

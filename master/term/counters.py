@@ -1,7 +1,7 @@
 """Counters of a master process for its metrics, and the log of promotions (rule 62).
 
 The core counts promotions by server and term for the job's status (`job.moves.promotion`).  This module adds what only
-a process knows: how long after its stream broke a server's buckets went on elsewhere.  A server that stood still has no
+a process knows: how long after its stream broke a server's buckets were promoted.  A server that stood still has no
 broken stream, so its line has no time.
 """
 

@@ -1,7 +1,7 @@
 """Members' streams: the sending half of each, and which member is on which stream.
 
 The writer adds messages without waiting; each stream sends what has gathered as one envelope.  A member that does not
-read loses its stream once `limit` messages wait, so one slow reader holds up nobody; it comes back and asks again.
+read loses its stream once `limit` messages wait, so a slow reader delays no other; it reconnects and requests again.
 """
 
 from __future__ import annotations

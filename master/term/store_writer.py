@@ -1,6 +1,6 @@
 """The writer of durable records: carries out the core's writes one after another and reports each outcome.
 
-The problem: the store may be away for a minute, and the answer to a write may be lost.  Training goes on meanwhile,
+The problem: the store may be away for a minute, and the answer to a write may be lost.  Training continues meanwhile,
 so nothing waits here but the writes themselves.  Each is tried until its outcome is certain (rule 23: read before
 anything else), and its one answer is an event.
 

@@ -198,7 +198,7 @@ def _conclude(state: TrainerState, flight: Flight) -> TrainerStep:
 
 
 def _is_of(holding: LeaseProgress, token: LeaseToken) -> bool:
-    return holding.token.number == token.number and holding.token == token  # the number tells most apart, cheaply
+    return holding.token.number == token.number and holding.token == token  # the number differs first, and is cheap
 
 
 def _find(state: TrainerState, number: int) -> Flight | None:

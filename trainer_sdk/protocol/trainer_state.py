@@ -34,7 +34,7 @@ class LeaseProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingPart:
-    """Positions that some buckets still miss: computed anew and pushed to these alone (rule 11)."""
+    """Positions that some buckets still miss: computed again and pushed to these alone (rule 11)."""
 
     token: LeaseToken
     positions: PositionSet

@@ -1,9 +1,9 @@
 """`python -m trainer_sdk.pserver`: one parameter server, configured by `trainer_sdk.environment`.
 
 The server holds no model until the job's master orders one (RESTORE).  It may be killed at any moment: its buckets
-then come from the last checkpoint.  At SIGTERM it tells the master and stays until other servers have its buckets, or
-its grace period is nearly over (`core.shutdown`); a second SIGTERM ends it at once.  Its exit code tells whether the
-job still needs its buckets.
+then come from the last checkpoint.  At SIGTERM it notifies the master and stays until other servers have its buckets,
+or its grace period is nearly over (`core.shutdown`); a second SIGTERM ends it at once.  Its exit code shows whether
+the job still needs its buckets.
 """
 
 from __future__ import annotations

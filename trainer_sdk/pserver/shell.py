@@ -1,6 +1,6 @@
 """The shell around the core: one lock under which marks and parameters change as one.
 
-`core.pushes` and `core.event_table` decide; the shell carries out the decision before anybody else gets the lock, or
+`core.pushes` and `core.event_table` decide; the shell carries out the decision before the lock is released, or
 starts a background job where that would take long.  An error between core and tables would leave marks and parameters
 apart: `fatal` is called then and the process ends, and another process restores the last checkpoint (rule 26).
 `DeadlineThread` hands in what time alone brings.  Requests come from `process` and `transfer`.
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerContext:
-    """What a server needs from its process; the two callbacks may be called under the lock and must not block."""
+    """Services of a server's process; the two callbacks may be called under the lock and must not block."""
 
     storage: Storage
     notify_master: Callable[[ServerMessage], None]
@@ -67,7 +67,7 @@ def _empty_meter() -> BucketLoadMeter:
 
 
 BackgroundJob = SendCopy | LoadModel | WriteFork
-"""Effects that are begun under the lock and go on without it."""
+"""Effects that are begun under the lock and continue without it."""
 
 
 class Shell:

@@ -91,7 +91,7 @@ class Standalone:
         address = self._wait_for(address_file)
         if has_tables:
             name = f"{self._environment.job}-server-0"
-            # the only server: no other could take its buckets, so it ends at once when told
+            # the only server: no other could take its buckets, so it ends at once
             listen = "127.0.0.1:0" if note.tls_dir else f"{SCHEME}{self._sockets}"
             here = {"EDL_MASTER": address, "EDL_LISTEN": listen, "EDL_GRACE_S": "0"}
             self._spawn("trainer_sdk.pserver", {**common, "EDL_NAME": name, **here})
@@ -132,7 +132,7 @@ class Standalone:
                 raise ChildEndedError(f"python -m {module}, started by this script, ended with {code}:\n{tail}")
 
     def _watch_commits(self) -> None:
-        """Prints why the master's commits fail, each reason once: nobody else reads its log."""
+        """Prints why the master's commits fail, each reason once: users do not read its log."""
         read_to, last_reason = 0, ""
         while not self._is_over.wait(TELL_EVERY_S):
             lines = self._read_master_log(read_to)

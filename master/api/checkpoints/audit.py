@@ -1,7 +1,7 @@
 """Audit of a checkpoint without its job: what it has trained, from which history, and whether its files agree.
 
 The problem: a user has a folder and needs to know on which samples its model was trained.  The answer is in the
-manifests and files alone (M1, M8); no store and no process of the job is asked.  Only the store knows for certain
+manifests and files alone (M1, M8); no store and no process of the job is needed.  Only the store knows for certain
 which manifest was committed last.  The master leaves its name in the file HEAD; without HEAD the newest end of a
 chain is taken, and the others are reported as orphans.
 
@@ -165,7 +165,7 @@ def _find_head(
 
 
 def _head_problem(storage: Storage, manifests: Mapping[ManifestId, Manifest], audited: Manifest) -> str:
-    """Why the audited manifest may not be the last checkpoint; empty: it is."""
+    """Reason why the audited manifest may not be the last checkpoint; empty: it is."""
     instead = f"the audited manifest {audited.id} may be outside the chain"
     try:
         named = parse_head(storage.read(HEAD))

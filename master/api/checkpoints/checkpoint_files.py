@@ -32,7 +32,7 @@ def read_manifest(storage: Storage, manifest_id: ManifestId) -> Manifest:
 
 
 def read_retired(storage: Storage, manifest_id: ManifestId) -> Manifest:
-    """As `read_manifest`, of one that a newer one has replaced."""
+    """Read a retired manifest, as `read_manifest`."""
     return _read_as(storage, retired_name(manifest_id), manifest_id)
 
 

@@ -190,5 +190,5 @@ def _unused(storage: Storage, name: str) -> str:
 class RequestedStart:
     """Requested start of a job; valid until a checkpoint of `history` is committed."""
 
-    manifest: ManifestId | None  # None: begin anew
+    manifest: ManifestId | None  # None: start from zero
     history: HistoryId

@@ -7,8 +7,8 @@ releases when their holder ends:
     .edl-run       exclusive: the run, or the script that runs alone
     .edl-writers   shared: every process that writes there, as long as it may
 
-A run claims a folder by taking the first lock and checking that nobody holds the second; it makes both files.  Where
-they are missing (another machine's folder, an object store, a cluster) nothing is locked.
+A run claims a folder by taking the first lock and checking that no process holds the second; it makes both files.
+Where they are missing (another machine's folder, an object store, a cluster) nothing is locked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What both kinds of checkpoint storage share: name checks, hashing while writing, system errors as StorageErrors."""
+"""Common parts of both kinds of checkpoint storage: name checks, hashing, system errors as StorageErrors."""
 
 from __future__ import annotations
 

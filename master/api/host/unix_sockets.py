@@ -66,7 +66,7 @@ def make_socket_folder(wanted: Path) -> Path:
 
 
 def temporary_parent(places: Sequence[str]) -> str:
-    """The first place where nobody can replace what is made there; see `check_path`.
+    """The first place whose files no other user can replace; see `check_path`.
 
     Where there is none, as in a container whose /tmp is a volume open to everybody: the first, with a warning.
     """

@@ -1,4 +1,4 @@
-"""What a checkpoint's file has applied, as servers and trainers report it and the manifest keeps it."""
+"""Record of a checkpoint's file, as servers and trainers report it and the manifest keeps it."""
 
 from __future__ import annotations
 

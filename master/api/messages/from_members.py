@@ -23,7 +23,7 @@ from master.api.positions import EMPTY, PositionSet
 
 
 class CutRefusal(StrEnum):
-    """Why a server does not take part in a cut (rules 6, 19, 20)."""
+    """Reason of a server not to take part in a cut (rules 6, 19, 20)."""
 
     NOT_READY = "not-ready"
     STALE_LINEAGE = "stale-lineage"
@@ -78,7 +78,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutTaken:
-    """Answer to CUT: forked, goes on (rule 20)."""
+    """Answer to CUT: the buckets are forked, and pushes continue (rule 20)."""
 
     cut: CutId
 

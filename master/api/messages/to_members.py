@@ -92,7 +92,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteChanged:
-    """Where the buckets are; sent when every owner serves, and after each change."""
+    """Routing table of the buckets; sent when every owner serves, and after each change."""
 
     route: Route
     bucket_count: int
@@ -204,7 +204,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warm:
-    """Send a copy of this bucket to `target` ahead of the hand-over, and go on serving it (rule 42)."""
+    """Send a copy of this bucket to `target` ahead of the hand-over, and continue to serve it (rule 42)."""
 
     lineage: Lineage
     bucket: BucketId
@@ -239,7 +239,7 @@ class Activate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forget:
-    """The table names somebody else as the owner of these buckets at this version (rule 48)."""
+    """The table names another server as the owner of these buckets at this version (rule 48)."""
 
     lineage: Lineage
     buckets: PositionSet

@@ -51,7 +51,7 @@ def advance(turn: Turn) -> None:
             turn.change(commit=replace(state.commit, due=due, problem=""))  # nothing is left that did not go through
     elif not state.config.servers:
         record_manifest(turn, data=dispatch.committed | dispatch.done, quarantine=dispatch.quarantined, files=())
-    elif is_quiet(state):  # else a bucket that is on its way would be listed by nobody
+    elif is_quiet(state):  # else no server would list a moving bucket
         _hold(turn)
 
 

@@ -1,7 +1,7 @@
 """The high-water mark: below it positions may have been leased, and by whom (rule 18).
 
 The problem: a new master does not know who trains what until trainers have come back.  What lies above the mark was
-leased to nobody and need not wait for them; nor need what lies below, once all are back that may hold leases there.
+never leased and need not wait for them; nor need what lies below, once all are back that may hold leases there.
 The mark moves ahead of the leases in blocks that last some seconds: no store write per shard (M6), and close to the
 leases, since all below it waits.  The trainers are written beside it when one comes or goes; a great many are not
 written, since each write names them all.

@@ -39,7 +39,7 @@ def batches_to_grant(
 def choose_positions(
     dispatch: DispatchState, failures: FailureCounts, config: JobConfig, trainer: Trainer, *, shards: int, size: int
 ) -> tuple[DispatchState, tuple[PositionSet, ...]]:
-    """Up to `shards` disjoint sets of at most `size` free positions; none: the trainer asks again later.
+    """Up to `shards` disjoint sets of at most `size` free positions; none: the trainer retries later.
 
     The dispatch state comes back with this trainer as isolator when it must finish its leases first.
     """

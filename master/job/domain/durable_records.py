@@ -45,7 +45,7 @@ class LineageRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefoundingRecord:
-    """The checkpoint from which the store was founded anew, and whether the folder has followed (ADR 0189)."""
+    """The checkpoint from which the store was refounded, and whether files were set aside (ADR 0189)."""
 
     base: ManifestId | None  # the only checkpoint that stays in the folder; None: the job began anew
     history: HistoryId  # names where the rest is set aside
@@ -56,7 +56,7 @@ class RefoundingRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetRecord:
-    """What the first Declare fixed for the life of the job."""
+    """Declaration recorded by the first Declare, for the life of the job."""
 
     dataset: DatasetSpec
     tables: tuple[TableSpec, ...] = ()
@@ -139,7 +139,7 @@ class Durable:
     route: Route | None = None
     intents: tuple[Intent, ...] = ()
     backups: Backups | None = None
-    servers: int | None = None  # wanted; None: nobody has asked for another number than the settings'
+    servers: int | None = None  # target; None: the number of the settings
     origin: ManifestOrigin = UNNAMED_ORIGIN
 
 
@@ -179,7 +179,7 @@ class RecordDataset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveHighWater:
-    """high-water := below, trainers := these.  No lease is of anybody else, or goes beyond `below` (rule 18).
+    """high-water := below, trainers := these.  No lease is of another trainer, or goes beyond `below` (rule 18).
 
     None: who trains is not said, and a next master keeps its whole window for them.
     """

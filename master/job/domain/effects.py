@@ -72,7 +72,7 @@ class StepDown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FallBack:
-    """End this term: the files of head cannot be loaded, and the next term goes on from a checkpoint before (M11)."""
+    """End this term: the files of head cannot be loaded, and the next term resumes from a checkpoint before (M11)."""
 
     reason: str
 

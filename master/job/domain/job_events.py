@@ -65,7 +65,7 @@ class AdoptableFound:
 class ServersRequested:
     """The cluster side wants `count` servers, ordinals 0 to count - 1.  Answered by AnswerServers.
 
-    The newest number replaces every other one, carried out or not; moves that have begun go on.
+    The newest number replaces every other one, carried out or not; moves in progress continue.
     """
 
     request: int
@@ -76,7 +76,7 @@ class ServersRequested:
 class MovesRequested:
     """Buckets are wanted on other servers, for measured load or by someone who sees the whole cluster.
 
-    Source and target are ordinals.  It replaces the moves that wait; moves that have begun go on.  It is ignored
+    Source and target are ordinals.  It replaces the moves that wait; moves in progress continue.  It is ignored
     while a server is leaving.  Only the protocol checker sends it.
     """
 
@@ -105,7 +105,7 @@ class ReconnectWindowEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReclaimWindowEnded:
-    """Leases of the master before that nobody has claimed are TODO from now on (rule 18)."""
+    """Unclaimed leases of the master before are TODO from now on (rule 18)."""
 
     deadline: Instant
 
@@ -152,7 +152,7 @@ class MovesExpired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovesRetryDue:
-    """Moves that were undone because they did not arrive, and those that waited with them, are tried again."""
+    """Moves that were undone because they did not arrive, and those that waited with them, are retried."""
 
     deadline: Instant
 

@@ -124,7 +124,7 @@ def _intent(state: MasterState, move: Move, source: Server, target: Server) -> I
 
 
 AT_ONCE_UNWEIGHED: Final = 2
-"""On their way together from or to one server, while nobody has said what they weigh."""
+"""Most concurrent moves per server while bucket sizes are unknown."""
 
 
 class MoveThrottle:

@@ -48,7 +48,7 @@ def is_quiet(state: MasterState) -> bool:
 
 
 def undo_all(turn: Turn) -> None:
-    """Undoes the intents of an earlier master, which anybody may do at any time (rules 46, 55).
+    """Undoes the intents of an earlier master, which is allowed at any time (rules 46, 55).
 
     The copies of servers that have not come back go to those that have the other copy (rule 62).
     """
@@ -83,7 +83,7 @@ def _ended(state: MasterState, now: BucketTable) -> BucketTable:
 
 
 def handle_changed(turn: Turn, write: ChangeTable) -> bool:
-    """The table is durable, so the servers concerned are told (persist before send).
+    """The table is durable, so orders go to the servers concerned (persist before send).
 
     False: an owner is lost, and with it the model.
     """

@@ -48,7 +48,7 @@ def handle_arrival(turn: Turn, arrived: Intent) -> None:
 
 
 def handle_expired(turn: Turn, event: MovesExpired) -> None:
-    """Undoes the moves that have not arrived; only for a server that leaves are they tried again at once (53)."""
+    """Undoes the moves that have not arrived; only for a server that leaves are they retried at once (53)."""
     state, moves = turn.state, turn.state.moves
     if expires_at(state) != event.deadline:
         return
@@ -65,7 +65,7 @@ def handle_expired(turn: Turn, event: MovesExpired) -> None:
 
 
 def handle_retry_due(turn: Turn, event: MovesRetryDue) -> None:
-    """Plans all moves anew from where every bucket is by now."""
+    """Replans all moves from the present place of every bucket."""
     if turn.state.moves.retry_at == event.deadline:
         turn.change(moves=replace(turn.state.moves, retry_at=None))
         rebalancing.plan_moves(turn)

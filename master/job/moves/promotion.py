@@ -1,4 +1,4 @@
-"""Promotion: a lost server's buckets go on at their backups, at no loss (rules 61, 62; ADR 0318).
+"""Promotion: backups become the owners of a lost server's buckets, at no loss (rules 61, 62; ADR 0318).
 
 PROMOTE and ALONE each end a version by one change of the table.  Messages of the lost server carry an ended version
 and are refused, so it need not be dead.  Nothing is copied and no server is asked first.  The bucket has one copy

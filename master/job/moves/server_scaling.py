@@ -1,6 +1,6 @@
 """The number of parameter servers that a job wants: requested, recorded, answered (ADR 0315).
 
-The number is durable before it holds and before it is answered, so a new master goes on with it.  One write at a
+The number is durable before it holds and before it is answered, so a new master continues with it.  One write at a
 time; a number that comes meanwhile waits and replaces any other that waits.  Every request is answered with the
 number that holds in the end, which is the newest.
 

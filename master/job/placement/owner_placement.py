@@ -60,7 +60,7 @@ def place(
     """The owner (0 to servers - 1) of each bucket.
 
     `previous`: the owners now; another number is a server that leaves (NO_SERVER: the bucket is nowhere).  Empty or of
-    another length: all buckets are placed anew in runs, so that a server owns whole slices of a table (ADR 0310).
+    another length: all buckets are placed again in runs, so that a server owns whole slices of a table (ADR 0310).
     `weights`: of each bucket, all alike when empty.  Raises ValueError for no servers, no buckets, or weights that
     are no measure.
     """
@@ -141,7 +141,7 @@ class _ClassPlacement:
             self._give(bucket, server)
 
     def _held(self, members: Sequence[int]) -> list[list[int]]:
-        """What each server has of the class, in the order in which it would keep it."""
+        """Buckets of the class by server, in the order in which it would keep them."""
         held: list[list[int]] = [[] for _ in self._filled]
         for bucket in sorted(sorted(members), key=self._sizes.__getitem__, reverse=True):
             if 0 <= self._previous[bucket] < len(held):
@@ -149,7 +149,7 @@ class _ClassPlacement:
         return held
 
     def _targets(self, count: int, held: Sequence[Sequence[int]]) -> list[int]:
-        """How many each is to have: the odd ones stay where they save most, else they go where least is."""
+        """Target count by server: extra ones stay where they save most moves, else they go to the emptiest."""
         least, extra = divmod(count, len(held))
 
         def worth(server: int) -> tuple[bool, int, int, int]:

@@ -122,7 +122,7 @@ def handle_marks(turn: Turn, server: Server, answer: MarksReport) -> None:
     """DONE := head and what all buckets have; a half-done SKIP is done again (rules 17, 31).
 
     An answer from before a promotion lacks the buckets that the server owns only since then (rule 62).  A server that
-    lacks them still when it has been asked again does not have them.
+    lacks them at a second request does not have them.
     """
     state = turn.state
     if state.stage is not RecoveryStage.READING_MARKS or answer.lineage != state.number or state.route is None:
@@ -171,7 +171,7 @@ def resend_ask_marks(turn: Turn, server: Server) -> None:
 
 
 def restart_marks(turn: Turn) -> None:
-    """A server was lost without which the model is whole: others are asked in its place."""
+    """A server was lost without which the model is complete: others are queried in its place."""
     if turn.state.stage is RecoveryStage.READING_MARKS and not _is_whole(turn.state):
         turn.recover(
             stage=RecoveryStage.GATHERING, kept=None, promotes_backups=True, is_second_request=True, resend_at=None

@@ -5,7 +5,7 @@ raise is durable before any member hears of it, and one more raise is always rig
 where the job says so (`AfterLoss`, ADR 0317) and a server's loss is the only trouble; the table of the lineage before
 names what each keeps.
 
-Not here: what servers are told then, and what they answer (`server_restore`).
+Not here: the orders to servers that follow, and their answers (`server_restore`).
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _new_backups(state: MasterState, route: Route) -> Backups | None:
 
 
 def table_for_kept_buckets(state: MasterState) -> Route | None:
-    """The table of the lineage by which servers keep buckets; an older one if no server was told since."""
+    """The table of the lineage by which servers keep buckets; an older one if no server got an order since."""
     if state.config.after_loss is AfterLoss.ROLL_BACK or state.recovery.rolls_back:
         return None
     return state.recovery.kept or state.route

@@ -23,7 +23,7 @@ def has_quorum(state: MasterState) -> bool:
     """True if each owner, or the process in its place, is here; at first as many servers as are wanted.
 
     Once a server is lost, servers that are not wanted any more are not waited for (ADR 0315); under a new master they
-    get the time that every server has to come back.  After that time the servers that are here go on, if they are as
+    get the time that every server has to come back.  After that time the connected servers continue, if they are as
     many as the job began with: the cluster may lack room for another, and a later one gets its share by moves.
     """
     if state.recovery.proceeds_without and _can_go_on(state):
@@ -79,7 +79,7 @@ def is_successor_expected(state: MasterState) -> bool:
 
 
 def handle_owners_wait_ended(turn: Turn, event: OwnersWaitEnded) -> None:
-    """The wait is over: first backups are promoted (rule 62), then the servers that are here go on.
+    """The wait is over: first backups are promoted (rule 62), then the connected servers continue.
 
     While too few are here the wait starts again.
     """
@@ -90,7 +90,7 @@ def handle_owners_wait_ended(turn: Turn, event: OwnersWaitEnded) -> None:
         _stop_expecting(turn)
         return
     if _may_be_succeeded(state):
-        turn.recover(promotes_backups=bool(state.members.servers))  # else nobody reaches this master yet
+        turn.recover(promotes_backups=bool(state.members.servers))  # else no server reaches this master yet
         await_owners(turn, is_new=True)
     elif _can_go_on(turn.state):
         turn.recover(owners_wait_ends=None, proceeds_without=True)

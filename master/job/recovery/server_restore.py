@@ -91,7 +91,7 @@ def handle_restored(turn: Turn, server: Server, message: Restored) -> None:
 
 
 def handle_restore_failed(turn: Turn, server: Server, failure: RestoreFailed) -> None:
-    """The server is asked again when it is overdue; damage that stays fails the job in the end (M11)."""
+    """The order is sent again when it is overdue; lasting damage fails the job in the end (M11)."""
     state = turn.state
     if state.stage is not RecoveryStage.RESTORING or failure.lineage != state.number:
         return

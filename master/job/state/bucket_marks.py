@@ -45,7 +45,7 @@ def compare_marks(marks: Iterable[BucketMarks]) -> MarksComparison:
 
 
 def file_problem(file: FileRecord, lineage: Lineage, buckets: PositionSet) -> str:
-    """Why this file cannot be part of a checkpoint; empty: it can."""
+    """Reason why this file cannot be part of a checkpoint; empty: it can."""
     if file.lineage != lineage:
         return f"{file.name} is of lineage {file.lineage}, not {lineage}"
     if not lists_exactly(file.marks, buckets):

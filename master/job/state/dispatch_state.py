@@ -3,7 +3,7 @@
     TODO -> LEASED -> DONE -> COMMITTED        SKIPPING -> QUARANTINED
       ^________|________|  (given back, rolled back)
 
-TODO: nobody has it.  LEASED: in one live lease.  DONE: acked, or known to be in every bucket, but not in head; it
+TODO: not leased.  LEASED: in one live lease.  DONE: acked, or known to be in every bucket, but not in head; it
 decides what is granted next and nothing else (rule 15).  COMMITTED: in head's data.  SKIPPING, QUARANTINED: rule 31.
 
 Not here: how much to grant and what first (`dispatch.lease_size`), the trainers (`members`).
@@ -158,7 +158,7 @@ def end_skip(dispatch: DispatchState, *, quarantined: bool) -> DispatchState:
 
 
 def add_quarantine(dispatch: DispatchState, quarantine: PositionSet) -> DispatchState:
-    """Durable quarantine of positions that nobody holds, after a roll-back."""
+    """Durable quarantine of positions without a lease, after a roll-back."""
     fresh = quarantine & dispatch.todo
     return (
         copy_with(dispatch, todo=dispatch.todo - fresh, quarantined=dispatch.quarantined | fresh) if fresh else dispatch

@@ -1,6 +1,6 @@
 """`MasterState`: state of one job's master, frozen; `Turn`: builder of the next state.
 
-The state is soft but for `domain.Durable`: a new master makes it anew from the store, the servers' marks and the
+The state is soft but for `domain.Durable`: a new master rebuilds it from the store, the servers' marks and the
 trainers that register.
 """
 

@@ -23,7 +23,7 @@ def add_leases(
 ) -> tuple[DispatchState, tuple[Lease, ...]]:
     """Each piece, which must be TODO, becomes one lease of this trainer; together they answer `request`.
 
-    `idle_deadline` is its progress deadline if it held nothing; else the deadline that runs goes on.
+    `idle_deadline` is its progress deadline if it held nothing; else the running deadline stays.
     """
     todo, number, made, frontier = dispatch.todo, dispatch.next_number, [], dispatch.frontier
     for piece in pieces:

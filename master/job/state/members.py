@@ -2,7 +2,7 @@
 
 A broken stream opens the reconnect window.  The same incarnation may come back in it; a new one takes the place at
 once, and the old one is retired: its late messages count for nothing.  FENCED is no end: a fenced trainer registers
-again and goes on (rule 14).
+again and continues (rule 14).
 
 Not here: leases (`dispatch_state`), what follows when members come and go (`job.trainers`, `job.servers`).
 """

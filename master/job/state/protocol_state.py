@@ -39,7 +39,7 @@ _NO_FILES: Final[FrozenMap[int, FileRecord]] = FrozenMap()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryState:
-    """How far a recovery is on its way to SERVING (`recovery`)."""
+    """Progress of a recovery towards SERVING (`recovery`)."""
 
     stage: RecoveryStage = RecoveryStage.ADOPTING
     must_raise: bool = False  # a server was lost: nothing of this lineage may go on
@@ -105,7 +105,7 @@ class CommitState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipState:
-    """A SKIP that servers are asked for (rule 31); answers count by bucket, whichever server gave them (rule 60)."""
+    """A SKIP in progress (rule 31); answers count by bucket, whichever server gave them (rule 60)."""
 
     positions: PositionSet
     skipped: PositionSet = EMPTY  # buckets that skip some of it for good

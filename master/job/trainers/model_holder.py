@@ -1,7 +1,7 @@
 """The trainer that holds the model of a job without servers, and what it starts from (rules 33 to 35).
 
-The lineage is the `world`.  A process that still holds this world's model goes on with it: DONE := its marks.  Any
-other process starts from head, and only in a world that nobody has held: the old world is closed first, durably, so
+The lineage is the `world`.  A process that still holds this world's model continues with it: DONE := its marks.  Any
+other process starts from head, and only in a world without a holder: the old world is closed first, durably, so
 no file of the lost model can be committed over the new one's work.
 
 Trainers with a model each are not supported (rule 36); plain sharding and jobs with servers have no holder.
@@ -24,7 +24,7 @@ from master.job.state.protocol_state import RecoveryStage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartFrom:
-    """What a trainer that registers starts from; no file: it has its model, or makes it anew."""
+    """Model from which a registering trainer starts; no file: it has its model, or starts from zero."""
 
     file: FileRecord | None = None
     data: PositionSet = EMPTY

@@ -77,7 +77,7 @@ class EtcdAccounts:
             await self._delete(self._record(job))
 
     async def bar(self, job: str) -> None:
-        """Revoke all rights of the job's user, whatever `make` is asked for."""
+        """Revoke all rights of the job's user, even after another `make`."""
         async with self._one_at_a_time:
             await self._change("RoleAdd", rpc.AuthRoleAddRequest(name=BARRED), done=ROLE_EXISTS)
             await self._change("UserGrantRole", rpc.AuthUserGrantRoleRequest(user=job, role=BARRED), done=USER_UNKNOWN)

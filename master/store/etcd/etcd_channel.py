@@ -1,7 +1,7 @@
 """Calls to etcd: which member, with what token, for how long, and what its errors mean.
 
 One gRPC channel a member, one in use until it fails, then the next.  Not one channel with round robin: a member that
-hangs would go on taking its share of the calls, and a certificate is checked against the name of its own member.
+hangs would keep taking its share of the calls, and a certificate is checked against the name of its own member.
 gRPC's own retries are off: a transaction sent twice would find its own first attempt and call it a conflict.
 """
 
@@ -94,7 +94,7 @@ class EtcdChannel:
         """Forgets the token unless it is still good.
 
         A simple token outlives changes of other users; a JWT is bound to the revision at which it was made.  A new
-        one costs etcd a password hash, which it begins anew with every change of a user: under many changes it never
+        one costs etcd a password hash, which it starts again with every change of a user: under many changes it never
         ends.
         """
         is_bound = self._token is not None and self._token.count(".") == JWT_DOTS

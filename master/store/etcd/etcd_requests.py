@@ -29,7 +29,7 @@ ABSENT = 0  # create revision of a key that does not exist
 
 
 def campaign_request(key: Key, holder: str, lease: int) -> Any:
-    """The leader key with our lease, if nobody has it."""
+    """The leader key with our lease, if it is free."""
     put = rpc.PutRequest(key=key.encode(), value=holder.encode(), lease=lease)
     return rpc.TxnRequest(compare=[_created_at(key, ABSENT)], success=[rpc.RequestOp(request_put=put)])
 

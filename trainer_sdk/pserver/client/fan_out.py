@@ -4,7 +4,7 @@ Requests go out to all servers before any answer is read, so the servers work at
 sockets will do, because the trainer only waits.  A broken connection is opened again within the budget and the *same*
 requests are sent again: a bucket that has applied a push answers REPEAT (rule 6).
 
-A script's signal handler may raise between any two lines (a timer, Ctrl-C in a notebook), and the script may go on.
+A script's signal handler may raise between any two lines (a timer, Ctrl-C in a notebook), and the script may continue.
 The next request must not complete half a frame, nor take an old answer for its own, so a connection with unread answers
 is closed before its next use.
 """

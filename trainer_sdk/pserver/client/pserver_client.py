@@ -186,7 +186,7 @@ class PserverClient:
         gradients: Mapping[str, npt.ArrayLike | SparseRows],
         names: Iterable[str] | None = None,
     ) -> tuple[PushAnswer, PulledTables | None]:
-        """`push` to all buckets and `pull` in one round trip: the pull is asked before the push is answered.
+        """`push` to all buckets and `pull` in one round trip: the pull is sent before the push is answered.
 
         None instead of what was pulled: it was not of one lineage, or some server could not serve it; pull again.
         Raises as `push` does, and may be called again likewise.

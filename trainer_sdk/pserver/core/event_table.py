@@ -82,7 +82,7 @@ def next_deadline(state: ServerState) -> tuple[float, HoldTimedOut | ForkTimedOu
 
 
 def handle_skip(state: ServerState, event: Skip) -> ServerStep:
-    """SKIP: positions that no bucket is to apply any more (rule 31); it goes on while a cut holds pushes.
+    """SKIP: positions that no bucket is to apply any more (rule 31); it proceeds while a cut holds pushes.
 
     Positions that are not applied yet become skipped.  The answer names the buckets that skip some and those that have
     applied some; a bucket may be in both, and a repeat gets the same answer.  A server of another lineage names its

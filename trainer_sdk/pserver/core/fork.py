@@ -1,9 +1,9 @@
 """A cut on one server: HOLD, CUT, the fork, and its end (rules 19 to 21).
 
-The problem: a checkpoint must be of one data state in all buckets of all servers while trainers go on pushing.  At HOLD
+The problem: a checkpoint must be of one data state in all buckets of all servers while trainers keep pushing.  At HOLD
 pushes wait.  At CUT, one round trip later, every bucket is forked by copy on write, and the fork *wants* the cut's
 positions D less those that it has applied.  A push of wanted positions goes to the live bucket *and* to the fork, any
-other push to the live bucket alone: the fork becomes exactly D, and nobody waits.  Then its file is written, once.
+other push to the live bucket alone: the fork becomes exactly D, and no push waits.  Then its file is written, once.
 
     HELD -> OPEN -> SEALED -> WRITTEN, and from each of the first three -> GONE: the id is never taken again
 
@@ -122,7 +122,7 @@ def handle_file_written(state: ServerState, event: FileWritten) -> ServerStep:
 
 
 def handle_file_failed(state: ServerState, event: FileFailed) -> ServerStep:
-    """Ends the cut; training goes on."""
+    """Ends the cut; training continues."""
     return _end_if_in(state, event.cut, CutPhase.SEALED, CutRefusal.FAILED, event.message)
 
 

@@ -66,7 +66,7 @@ class FreezeQueue:
             self._queue[order.bucket] = replace(self._queue[order.bucket], goes_ahead=False)
 
     def drop(self, order: Freeze) -> None:
-        """Removes the order: no bucket is frozen for a target that cannot be reached.  The master asks again."""
+        """Removes the order: no bucket is frozen for a target that cannot be reached.  The master sends it again."""
         if self.has(order):
             del self._queue[order.bucket]
 

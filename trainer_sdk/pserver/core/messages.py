@@ -49,7 +49,7 @@ class PushTarget:
 class Push:
     """One batch for all the buckets of one server (rule 7).  `lineage` is that of the pull it was computed on (rule 9).
 
-    It names no lease: exactly-once rests on positions and marks, whoever sends them (M1).
+    It names no lease: exactly-once rests on positions and marks, not on the sender (M1).
     """
 
     lineage: Lineage

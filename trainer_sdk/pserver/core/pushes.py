@@ -45,7 +45,7 @@ def handle_push(state: ServerState, event: Push, backup_answers: tuple[BackupAns
     """Evaluates a push by rule 6 and marks the buckets that apply it.
 
     A bucket is in one Apply effect if its verdict is APPLIED, else in none.  With HELD in the answer nothing has
-    changed: the shell asks again when the hold is over, or lets the trainer send the push again.
+    changed: the shell retries when the hold is over, or lets the trainer send the push again.
 
     With `backup_pushes` nothing has changed and nothing is answered.  The shell sends these to the backups and calls
     again with their `backup_answers`: an owner applies only what its backup has confirmed at this very version (rule

@@ -81,7 +81,7 @@ def _with_backups(order: Restore, groups: Sequence[BucketGroup]) -> Iterator[Buc
 
 
 def handle_load_failed(state: ServerState, event: LoadFailed) -> ServerStep:
-    """Reports the failure; the same RESTORE may be tried again, an older one is never taken."""
+    """Reports the failure; the same RESTORE may be retried, an older one is never taken."""
     if state.restoring is None or state.restoring.lineage != event.lineage:
         return ServerStep(state)
     after = replace(state, restoring=None)

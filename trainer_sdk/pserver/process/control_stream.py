@@ -1,7 +1,7 @@
 """Control stream of a parameter server: its registration at the master and the master's orders.
 
 On each new stream the server registers with the lineage that it holds, so a restarted master learns the lineage and
-asks again for whatever it missed.  The server keeps its model whatever happens to the stream.
+requests again whatever it missed.  The server keeps its model whatever happens to the stream.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ControlStream:
         self._stream.connect(address)
 
     def send(self, message: ServerMessage) -> None:
-        """Sends the message if there is a stream; a master that missed it asks again.  Never blocks."""
+        """Sends the message if there is a stream; a master that missed it requests it again.  Never blocks."""
         self._stream.send((message,))
 
     def leave(self, reason: str) -> None:

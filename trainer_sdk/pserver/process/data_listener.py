@@ -76,7 +76,7 @@ class DataListener:
             except OSError as error:
                 if self._is_closed:
                     return
-                log.warning("accept failed: %s", error)  # out of descriptors, for example: open connections go on
+                log.warning("accept failed: %s", error)  # out of descriptors, for example: open connections stay
                 time.sleep(_ACCEPT_PAUSE_S)
                 continue
             if not self._admit(sock):

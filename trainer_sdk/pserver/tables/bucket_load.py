@@ -112,7 +112,7 @@ class BucketLoadMeter:
         return self.take_sample(lineage, buckets, since_s).report()
 
     def take_sample(self, lineage: Lineage, buckets: PositionSet, now_s: float) -> LoadSample:
-        """Counts of those of these buckets that were here since the sample before; counting begins anew."""
+        """Counts of those of these buckets that were here since the sample before; counting restarts."""
         tally = LoadSample(
             lineage=lineage,
             buckets=self._since & buckets,

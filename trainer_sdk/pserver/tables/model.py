@@ -180,7 +180,7 @@ class Model:
 
 
 class ForkedModel:
-    """Reads a complete fork bucket by bucket, while the live model goes on.
+    """Reads a complete fork bucket by bucket, while the live model is trained.
 
     Make it, and call `read`, under the lock that guards the model; release the lock between two calls.
     """

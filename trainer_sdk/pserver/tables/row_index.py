@@ -1,10 +1,10 @@
 """Row index of a sparse table, by bucket, and the rows written since a move began.
 
-A bucket that moves takes its rows along: they are found by one pass over small numbers, not by hashing every id anew.
-Places of rows that left are used again, but not while a fork is open: the fork tells by a row's place whether the row
+A bucket that moves takes its rows along: they are found by one pass over small numbers, not by hashing every id again.
+Places of rows that left are used again, but not while a fork is open: the fork decides by a row's place whether the row
 was there at the cut.
 
-A moving bucket's rows are sent while pushes go on, and rows written meanwhile are sent again after the freeze (rule
+A moving bucket's rows are sent while pushes continue, and rows written meanwhile are sent again after the freeze (rule
 42).  `DirtyRows` stamps rows as they are written while any bucket is watched; otherwise a push pays nothing.  The copy
 is made without the lock: a row that changes under it has a later stamp than the watch, so it is sent again.  Pure.
 """
@@ -96,7 +96,7 @@ class DirtyRows:
         self._stamps: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
     def watch(self, bucket: int, index: RowIndex) -> None:
-        """Watches this bucket anew."""
+        """Restarts the watch of this bucket."""
         if not self._since:
             self._counts = np.zeros(len(index.counts), dtype=np.int64)
         self._counts[bucket] = 0

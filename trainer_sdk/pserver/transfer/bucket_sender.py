@@ -1,8 +1,8 @@
 """Bucket copies on their way to other servers: one thread for each target, and the encoding of a bucket copy.
 
 A FREEZE must not wait for a network, and a target that has stopped must not delay copies to others.  So the server
-queues its orders here and goes on; a target's thread packs the content under the lock for a moment, sends it without
-the lock, and tries again within a budget.  A failure is logged and not reported: the master asks again, or undoes the
+queues its orders here and continues; a target's thread packs the content under the lock for a moment, sends it without
+the lock, and retries within a budget.  A failure is logged and not reported: the master orders it again, or undoes the
 move (rule 53).  Each target gets one copy at a time, so it never receives more of them at once than there are other
 servers; copies of frozen buckets, for which pushes wait, go before copies of buckets that are not frozen yet.
 
@@ -135,7 +135,7 @@ class BucketSender:
         try:
             if (head := self._deliver(connection, order)) is not None:
                 self._drop_repeats(orders, order)
-        except Exception:  # no memory, for example: the other orders go on
+        except Exception:  # no memory, for example: the other orders continue
             connection.close()
             log.exception("bucket %d did not reach %s", order.bucket, order.target.name)
             return None

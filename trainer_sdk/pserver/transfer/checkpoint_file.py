@@ -3,8 +3,8 @@
     magic | extent of each bucket | index (JSON) | trailer: offset, length, digest of the index, magic
 
 An extent is a bucket as `tables.bucket_codec` encodes it.  The index has cut, lineage, marks, tables, and place and
-digest of each bucket; `FileRecord` tells the master the same for the manifest.  Files go through the storage port: a
-temporary name, fsync, atomic rename; a full disk leaves nothing behind.
+digest of each bucket; `FileRecord` reports the same to the master for the manifest.  Files go through the storage
+port: a temporary name, fsync, atomic rename; a full disk leaves nothing behind.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class PushReplication:
             self._idle.setdefault(backup, []).append(connection)
 
     def report_silence(self, backup: Incarnation, lineage: Lineage, begun_s: float) -> None:
-        """Counts a failed attempt that began then; the master is told now and then."""
+        """Counts a failed attempt that began then; reported to the master at intervals."""
         now_s = time.monotonic()
         with self._lock:
             silence = after_failure(self._silences.get(backup), begun_s, now_s)
@@ -235,11 +235,11 @@ class BackupSilence(NamedTuple):
 
     @property
     def is_due(self) -> bool:
-        """True if the master is to be told after the last failed attempt."""
+        """True if the last failed attempt is to be reported to the master."""
         return self.failed_s - self.reported_s >= REPORT_SILENCE_EVERY_S
 
     def reported(self) -> BackupSilence:
-        """The silence once the master was told of it."""
+        """The silence once it was reported to the master."""
         return self._replace(reported_s=self.failed_s)
 
 

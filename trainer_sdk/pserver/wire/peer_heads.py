@@ -32,7 +32,7 @@ _STATUS: Final = struct.Struct("<B")
 
 
 class CopyStatus(IntEnum):
-    """Answer of a copy's target; the target tells the master whether it keeps the copy (INSTALLED)."""
+    """Answer of a copy's target; the target reports to the master whether it keeps the copy (INSTALLED)."""
 
     ARRIVED = 0  # received whole
     NEED_FULL = 1  # the base of the difference is not here (rule 42)
