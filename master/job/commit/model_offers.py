@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from master.api.messages.from_members import OfferCheckpoint
 from master.api.messages.to_members import OfferAnswered
 from master.job.commit.head_swap import record_manifest
@@ -21,6 +23,9 @@ def handle_offer(turn: Turn, sender: MemberKey, message: OfferCheckpoint) -> Non
         return
     if reason := _offer_problem(turn, sender, message):
         turn.send(sender, OfferAnswered(offer=message.offer, manifest=None, reason=reason))
+        if state.has_own_model and not _is_busy(turn):
+            problem = f"the checkpoint that {sender.name} offered was refused: {reason}"
+            turn.change(commit=replace(state.commit, problem=problem))
         return
     marks = compare_marks(message.file.marks)
     record_manifest(
@@ -46,6 +51,8 @@ def _offer_problem(turn: Turn, sender: MemberKey, message: OfferCheckpoint) -> s
         return f"it lacks {state.head.data - marks.everywhere}, which the last checkpoint contains"
     if marks.everywhere & state.dispatch.quarantined:
         return f"it contains {marks.everywhere & state.dispatch.quarantined}, which are quarantined"
-    if state.commit.phase is not CommitPhase.IDLE or state.writing:
-        return "another commit is under way; offer it again"
-    return ""
+    return "another commit is under way; offer it again" if _is_busy(turn) else ""
+
+
+def _is_busy(turn: Turn) -> bool:
+    return turn.state.commit.phase is not CommitPhase.IDLE or bool(turn.state.writing)

@@ -108,6 +108,17 @@ def test_offer_that_lacks_what_head_has_is_refused(driver):
     assert "lacks" in answer.reason
 
 
+def test_refused_offer_is_a_problem_of_commits_until_one_goes_through(driver):
+    """Nothing else says that the job makes no checkpoint: its trainer alone was told."""
+    done = train(driver, T0, 1)
+    offer(driver, T0, done)
+    offer(driver, T0, done.first(10), number=2)
+    assert "t0 offered was refused: it lacks" in driver.state.commit.problem
+    more = done | train(driver, T0, 2)
+    assert offer(driver, T0, more, number=3).manifest is not None
+    assert driver.state.commit.problem == ""
+
+
 def test_same_offer_again_gets_the_same_answer(driver):
     """A lost answer is asked for again."""
     done = train(driver, T0, 1)
@@ -267,6 +278,7 @@ def test_offer_while_another_is_written_is_to_be_repeated(driver):
     driver.manifests_go_through = False
     driver.send(T0, OfferCheckpoint(offer=1, world=1, file=file_of(driver, done)))
     assert "offer it again" in offer(driver, T0, done, number=2, name="other").reason
+    assert driver.state.commit.problem == "", "the commit under way decides"
     driver.let_go()
     assert driver.head.data == done
 
