@@ -349,10 +349,10 @@ def test_kubectl_shows_what_matters(jobs, namespace, control_plane):
     }
     jobs.patch_namespaced_custom_object_status(**there, body={"status": status})
     heads, line = control_plane.kubectl("get", "tj", "-n", namespace).splitlines()
-    assert heads.split() == ["NAME", "TRAINERS", "MIN", "MAX", "SERVERS", "PROGRESS", "REASON", "AGE"]
+    assert heads.split() == ["NAME", "TRAINERS", "MIN", "MAX", "SERVERS", "PROGRESS", "CHECKPOINT", "REASON", "AGE"]
     assert line.split()[:-1] == ["digits", "3", "2", "8", "1", "42", "%", "Fit"]
     heads, line = control_plane.kubectl("get", "tj", "-n", namespace, "-o", "wide").splitlines()
-    assert heads.split()[8:] == ["PRIORITY", "WEIGHT", "SHARE", "TARGET", "SERVERSMIN", "SERVERSMAX", "SERVERSTARGET"]
+    assert heads.split()[9:] == ["PRIORITY", "WEIGHT", "SHARE", "TARGET", "SERVERSMIN", "SERVERSMAX", "SERVERSTARGET"]
     assert line.split()[-7:] == ["edl-core", "100", "0.25", "5", "1", "4", "2"]
     for category in ("edl", "all"):
         assert "trainingjob.edl.dev/digits" in control_plane.kubectl("get", category, "-n", namespace, "-o", "name")

@@ -7,7 +7,7 @@ from typing import Final
 
 from autoscaler.cli.output.object_tables import Cell, Column, Columns, PlainObject
 from autoscaler.cli.output.phrases import format_age, format_count
-from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, part, parts, text, whole
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, part, parts, text, unix_s, whole
 from autoscaler.clusters.kubernetes.objects.labels import DRAIN, GRADE, JOB, ROLE, TIER
 from autoscaler.clusters.kubernetes.objects.resource_amounts import amounts_of, to_resources
 from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
@@ -27,8 +27,9 @@ def cluster_columns(
     """
     names = (_NAMESPACE, _NAME) if has_namespaces else (_NAME,)
     age = Column(title="AGE", cell=lambda o: format_age(max(0.0, now_s - created_at_s(o))))
+    checkpoint = Column(title="CHECKPOINT", cell=lambda o: _checkpoint_age(o, now_s))
     return {
-        "TrainingJob": (*names, *_JOB, age, *_WIDE_JOB),
+        "TrainingJob": (*names, *_JOB, checkpoint, _REASON, age, *_WIDE_JOB),
         "Node": (
             _NAME,
             Column(title="STATUS", cell=node_state),
@@ -81,6 +82,11 @@ def job_message(job: PlainObject) -> str:
     ]
     found += [condition_of(job, "Scaled")]
     return text(found[0], "message")
+
+
+def _checkpoint_age(job: PlainObject, now_s: float) -> str | None:
+    at_s = unix_s(text(job, "status", "progress", "lastCheckpointTime"))
+    return None if at_s is None else format_age(max(0.0, now_s - at_s))
 
 
 def _number(*path: str) -> Cell:
@@ -141,8 +147,8 @@ _JOB: Final = (
     Column(title="MAX", cell=_number("spec", "trainer", "maxReplicas")),
     Column(title="SERVERS", cell=_servers),
     Column(title="PROGRESS", cell=lambda o: text(o, "status", "progress", "percent")),
-    Column(title="REASON", cell=lambda o: text(o, "status", "reason")),
 )
+_REASON: Final = Column(title="REASON", cell=lambda o: text(o, "status", "reason"))
 _WIDE_JOB: Final = (
     Column(title="PINNED", cell=lambda o: whole(o, "spec", "trainer", "replicas") or None, is_wide=True),
     Column(title="MIN-SERVERS", cell=_number("spec", "parameterServer", "minReplicas"), is_wide=True),

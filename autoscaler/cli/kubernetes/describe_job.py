@@ -68,7 +68,7 @@ def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
         yield "Progress", _progress(job, now_s)
     limit = whole(job, "spec", "runPolicy", "backoffLimit", default=6)
     yield "Failures", f"{whole(job, 'status', 'failures')} in a row; {limit} fail the job"
-    yield "Checkpoints", text(job, "spec", "checkpoint", "uri")
+    yield "Folder", text(job, "spec", "checkpoint", "uri")
     if whole(job, "status", "observedGeneration") < whole(job, "metadata", "generation"):
         yield "Note", "the operator has not seen the last change of this job yet"
 
@@ -80,7 +80,7 @@ def _other_messages(job: PlainObject) -> Iterator[tuple[str, str]]:
         one = condition_of(job, kind)
         if one.get("status") == "True" and text(one, "reason") != chief and text(one, "message"):
             yield kind, text(one, "message")
-    for kind, title in (("Progressing", "Training"), ("CheckpointsCurrent", "Saving")):
+    for kind, title in (("Progressing", "Training"), ("CheckpointsCurrent", "Checkpoints")):
         one = condition_of(job, kind)
         is_trouble = one.get("status") in {"False", "Unknown"} and text(one, "reason") not in _HEALTHY_REASONS
         if is_trouble and text(one, "reason") != chief and text(one, "message"):
@@ -107,10 +107,11 @@ def _servers(job: PlainObject) -> str:
         trainers_per_server=whole(spec, "trainersPerServer", default=whole(status, "trainersPerServer", default=4)),
         is_measured=_is_ratio_measured(job),
     )
-    draining, leaving = whole(status, "draining"), whole(status, "leaving")
+    draining, leaving, moving = (whole(status, name) for name in ("draining", "leaving", "movingBuckets"))
     line = f"{whole(status, 'ready')} ready, {whole(status, 'target')} wanted ({bounds})"
     line += f"; {draining} {'is' if draining == 1 else 'are'} draining" if draining else ""
     line += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
+    line += f"; {moving} {'bucket is' if moving == 1 else 'buckets are'} moving" if moving else ""
     return line + format_copies(whole(status, "copies", default=1), whole(status, "alone"))
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
-from autoscaler.clusters.kubernetes.objects.fields import parts, text, to_time
+from autoscaler.clusters.kubernetes.objects.fields import part, parts, text, to_time
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE, TIER
 from autoscaler.domain import Role, Tier
 from autoscaler.errors import InvalidSpecError
@@ -99,12 +99,14 @@ def is_over(inputs: StatusInputs) -> bool:
 
 
 def differs_only_in_progress(one: RawRead, other: RawRead) -> bool:
-    """True if two statuses differ only in progress."""
+    """True if two statuses differ only in progress: of training, and of moves of buckets."""
     return _less_progress(one) == _less_progress(other)
 
 
 def _less_progress(status: RawRead) -> RawRead:
-    return {name: value for name, value in status.items() if name != "progress"}
+    rest = {name: value for name, value in status.items() if name != "progress"}
+    servers = {name: value for name, value in part(status, "servers").items() if name != "movingBuckets"}
+    return rest | {"servers": servers}
 
 
 # ---- parts ----------------------------------------------------------------------------------------------------------
@@ -158,7 +160,7 @@ def _servers(inputs: StatusInputs, sizes: ReplicaBounds) -> Raw:
     if is_ratio_measured(inputs.job):
         servers["trainersPerServer"] = inputs.record.ratio.trainers_per_server
     if progress is not None:
-        servers["wanted"] = progress.servers_wanted
+        servers |= {"wanted": progress.servers_wanted, "movingBuckets": progress.moving}
     if progress is not None and progress.copies > 1 and progress.lineage and there:  # a server owns buckets
         servers |= {"copies": progress.copies, "alone": progress.single_copy_buckets}
     return servers

@@ -45,8 +45,20 @@ def test_tables_of_a_cluster(digits):
     """Jobs as `kubectl get tj` has them and what they aim at; nodes with what is taken of them; everybody's pods."""
     _, place = digits
     heading, row = table(place, "tj")
-    assert heading.split()[:8] == ["NAME", "TRAINERS", "TARGET", "MIN", "MAX", "SERVERS", "PROGRESS", "REASON"]
-    assert row.split()[:8] == ["digits", "2", "3", "2", "8", "-", "25.0%", "NodeFit"]
+    assert heading.split()[:9] == [
+        "NAME",
+        "TRAINERS",
+        "TARGET",
+        "MIN",
+        "MAX",
+        "SERVERS",
+        "PROGRESS",
+        "CHECKPOINT",
+        "REASON",
+    ]
+    assert row.split()[:7] == ["digits", "2", "3", "2", "8", "-", "25.0%"]
+    assert row.split()[7].endswith("d"), "the age of its last checkpoint"
+    assert row.split()[8] == "NodeFit"
     assert table(place, "trainingjobs", "digits", "wide")[1].endswith("n1 is full")
     assert table(place, "nodes")[1].split()[:6] == ["n1", "Ready", "3/8", "3Gi/32Gi", "-", "3/110"]
     pods = {line.split()[0]: line.split()[1:5] for line in table(place, "pod")[1:]}
@@ -90,7 +102,7 @@ def test_describe_answers_why_first(digits):
     [
         (("Progressing", "False", "Problem"), "Training:    Problem: so"),
         (("Progressing", "Unknown", "MasterUnreachable"), "Training:    MasterUnreachable: so"),
-        (("CheckpointsCurrent", "False", "CommitFails"), "Saving:      CommitFails: so"),
+        (("CheckpointsCurrent", "False", "CommitFails"), "Checkpoints: CommitFails: so"),
         (("CheckpointsCurrent", "False", "NotActive"), ""),
         (("Progressing", "True", "Training"), ""),
     ],
@@ -100,7 +112,7 @@ def test_describe_shows_what_keeps_a_job_from_training_and_from_checkpoints(cond
     kind, truth, reason = condition
     with stage() as (made, place):
         made.make_job(told=status({"type": kind, "status": truth, "reason": reason}))
-        lines = [one for one in place.describe("tj", "digits") if one.startswith(("Training:", "Saving:"))]
+        lines = [one for one in place.describe("tj", "digits") if one.startswith(("Training:", "Checkpoints:"))]
     assert lines == ([line] if line else [])
 
 
@@ -209,6 +221,14 @@ def test_describe_tells_copies(alone, words):
         made.make_job(told=status(servers=servers), server={"maxReplicas": 2, "minReplicas": 2, "copies": 2})
         text = "\n".join(place.describe("tj", "digits"))
     assert f"Servers:     2 ready, 2 wanted (always 2); {words}" in text
+
+
+def test_describe_counts_buckets_in_transit():
+    with stage() as (made, place):
+        servers = {"ready": 2, "target": 2, "movingBuckets": 9}
+        made.make_job(told=status(servers=servers), server={"maxReplicas": 2, "minReplicas": 2})
+        text = "\n".join(place.describe("tj", "digits"))
+    assert "Servers:     2 ready, 2 wanted (always 2); 9 buckets are moving" in text
 
 
 def test_a_job_that_no_operator_has_seen_says_so():

@@ -10,7 +10,7 @@ from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.lifecycle import Life
 from autoscaler.jobs.progress import WhyNoAnswer
 from autoscaler.operator.job.job_record import facts_of, master_report_of
-from autoscaler.operator.status.job_status import status_of, unreadable_status
+from autoscaler.operator.status.job_status import differs_only_in_progress, status_of, unreadable_status
 from autoscaler.operator.status.status_inputs import PlanReport, WriteRefusal, reason_of
 from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.raw_objects import kube_job
@@ -259,6 +259,17 @@ def test_copies_are_told_of_jobs_that_want_two_while_there_is_a_model():
     assert told(PROGRESS, pod(0, "server")) == {}
     assert told(two) == {}, "nobody holds it: the job is over, or suspended"
     assert told(replace(two, lineage=0), pod(0, "server")) == {}, "nothing has been declared"
+
+
+def test_buckets_in_transit_are_counted_and_are_progress():
+    def told(moving):
+        record = {"progress": replace(PROGRESS, moving=moving), "progress_at_s": NOW_S, "job": kube_job(server={})}
+        return status(seen(pod(0, "server"), record=record))
+
+    assert told(7)["servers"]["movingBuckets"] == 7
+    assert differs_only_in_progress(told(7), told(3)), "else each poll would be a write"
+    fewer = told(7) | {"servers": told(7)["servers"] | {"ready": 9}}
+    assert not differs_only_in_progress(told(7), fewer)
 
 
 @pytest.mark.parametrize(
