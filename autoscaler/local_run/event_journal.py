@@ -19,10 +19,10 @@ from autoscaler.clusters.kubernetes.objects.fields import (
     Raw,
     condition_of,
     controller_of,
+    integer,
     part,
     parts,
     text,
-    whole,
 )
 from autoscaler.clusters.kubernetes.objects.labels import DRAIN, TIER
 from autoscaler.clusters.kubernetes.parsing.resize_state import parse_resize_state
@@ -115,7 +115,7 @@ def _tell_job(before: Raw, after: Raw) -> Iterator[Told]:
         if _is_deleting(after) and not _is_deleting(before):
             yield Told(kind="Job", reason="DeleteAsked")
         for role, word in (("trainer", "trainers"), ("parameterServer", "servers")):
-            was, wanted = (whole(one, "spec", role, "replicas") for one in (before, after))
+            was, wanted = (integer(one, "spec", role, "replicas") for one in (before, after))
             if wanted == was:
                 continue
             replaced = parse_resize_state(before, word).describe(wanted)
@@ -130,7 +130,7 @@ def _tell_deployment(before: Raw, after: Raw) -> Iterator[Told]:
     """A Deployment of a user's: a job's masters belong to the job's story."""
     if controller_of(after or before):
         return
-    was, wanted = (whole(one, "spec", "replicas", default=1) for one in (before, after))
+    was, wanted = (integer(one, "spec", "replicas", default=1) for one in (before, after))
     if not before:
         yield Told(kind="Submitted", reason="Submitted", message=f"{wanted} replicas wanted")
     elif not after:
@@ -173,7 +173,7 @@ def _tell_process(before: Raw, after: Raw, node: str) -> Iterator[Told]:
     if waiting and (waiting, _restarts(status)) != (part(status_before, "state", "waiting"), _restarts(status_before)):
         yield _told_waiting(waiting, part(status, "lastState", "terminated"))
     if _is_deleting(after) and not _is_deleting(before):
-        grace_s = whole(after, "metadata", "deletionGracePeriodSeconds")
+        grace_s = integer(after, "metadata", "deletionGracePeriodSeconds")
         yield Told(
             kind="Drained" if grace_s else "Killed",
             reason="Leaving",
@@ -182,7 +182,7 @@ def _tell_process(before: Raw, after: Raw, node: str) -> Iterator[Told]:
     if text(after, "status", "phase") in ENDED_PHASES and text(before, "status", "phase") not in ENDED_PHASES:
         ended = part(status, "state", "terminated")
         if text(ended, "reason") == GRACE_OVER:
-            grace_s = whole(after, "metadata", "deletionGracePeriodSeconds")
+            grace_s = integer(after, "metadata", "deletionGracePeriodSeconds")
             message = f"pid {was} did not leave within its grace of {grace_s} s"
             yield Told(kind="Killed", reason=GRACE_OVER, message=message)
         yield Told(kind="Exited", reason="Gone", message=_exit_of(ended))
@@ -197,12 +197,12 @@ def _told_waiting(waiting: Raw, ended: Raw) -> Told:
 
 
 def _exit_of(ended: Raw) -> str:
-    code = whole(ended, "exitCode")
+    code = integer(ended, "exitCode")
     return describe_exit(_SIGNALLED - code if code > _SIGNALLED else code)
 
 
 def _restarts(status: Raw) -> int:
-    return whole(status, "restartCount")
+    return integer(status, "restartCount")
 
 
 def _is_ready(pod: Raw) -> bool:

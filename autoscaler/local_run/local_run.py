@@ -31,7 +31,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     TRAINING_JOBS,
 )
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
-from autoscaler.clusters.kubernetes.objects.fields import Raw, text, whole
+from autoscaler.clusters.kubernetes.objects.fields import Raw, integer, text
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
 from autoscaler.clusters.kubernetes.objects.names import job_key
 from autoscaler.clusters.local.control_plane.api_socket import ApiSocket
@@ -278,7 +278,7 @@ class LocalRun:
         grace_s: dict[str, int] = {}
         for pod in self._pods():
             role = text(pod, "metadata", "labels", ROLE)
-            grace_s[role] = max(grace_s.get(role, 0), whole(pod, "spec", "terminationGracePeriodSeconds"))
+            grace_s[role] = max(grace_s.get(role, 0), integer(pod, "spec", "terminationGracePeriodSeconds"))
         return sum(grace_s.values()) + _STOP_MARGIN_S
 
     def _pods(self) -> list[Raw]:

@@ -16,8 +16,8 @@ from autoscaler.clusters.kubernetes.objects.fields import (
     Raw,
     condition_of,
     controller_of,
+    integer,
     text,
-    whole,
 )
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ORDINAL, ROLE
 from autoscaler.clusters.kubernetes.objects.names import job_key, split_key
@@ -240,7 +240,7 @@ def _deployment_line(raw: Raw, pods: Sequence[PodLine]) -> DeploymentLine:
     phases = [pod.phase for pod in pods if pod.role is Role.EXTERNAL and pod.owner == name]
     return DeploymentLine(
         name=name,
-        wanted=whole(raw, "spec", "replicas", default=1),
+        wanted=integer(raw, "spec", "replicas", default=1),
         ready=phases.count(PodPhase.READY),
         pending=phases.count(PodPhase.PENDING),
         starting=phases.count(PodPhase.STARTING),

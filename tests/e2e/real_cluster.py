@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from autoscaler.clusters.kubernetes.objects.fields import condition_of, whole
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, integer
 from tests.cluster.control_plane import ControlPlane, start_control_plane
 from tests.cluster.toolbox import Tools
 from tests.e2e import cgroups, dns, node_files
@@ -111,4 +111,4 @@ def _ready_nodes(control_plane: ControlPlane) -> set[str]:
 
 def _is_dns_ready(control_plane: ControlPlane) -> bool:
     text = control_plane.kubectl("get", "deployment", dns.NAME, "--namespace", dns.NAMESPACE, "-o", "json")
-    return whole(json.loads(text), "status", "readyReplicas") == dns.REPLICAS
+    return integer(json.loads(text), "status", "readyReplicas") == dns.REPLICAS

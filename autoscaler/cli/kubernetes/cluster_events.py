@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from autoscaler.cli.output.object_tables import PlainObject
 from autoscaler.cli.output.phrases import format_age
 from autoscaler.cli.places import EventLine
-from autoscaler.clusters.kubernetes.objects.fields import created_at_s, text, unix_s, whole
+from autoscaler.clusters.kubernetes.objects.fields import created_at_s, integer, text, unix_s
 
 Event = TypeVar("Event", bound=PlainObject)
 
@@ -65,7 +65,7 @@ def format_cluster_event(event: PlainObject, now_s: float, *, has_namespaces: bo
     about = f"{_KINDS.get(kind, kind.lower())}/{name}"
     if has_namespaces:
         about = f"{text(event, 'regarding', 'namespace')} {about}"
-    count = whole(event, "series", "count") or whole(event, "deprecatedCount")
+    count = integer(event, "series", "count") or integer(event, "deprecatedCount")
     times = f" (x{count})" if count > 1 else ""
     first, *rest = text(event, "note").splitlines() or [""]
     age = f"{format_age(max(0.0, now_s - last_seen_s(event)))} ago"

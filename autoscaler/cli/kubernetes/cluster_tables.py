@@ -7,7 +7,7 @@ from typing import Final
 
 from autoscaler.cli.output.object_tables import Cell, Column, Columns, PlainObject
 from autoscaler.cli.output.phrases import format_age, format_count
-from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, part, parts, text, unix_s, whole
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, integer, part, parts, text, unix_s
 from autoscaler.clusters.kubernetes.objects.labels import DRAIN, GRADE, JOB, ROLE, TIER
 from autoscaler.clusters.kubernetes.objects.resource_amounts import amounts_of, to_resources
 from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
@@ -44,9 +44,10 @@ def cluster_columns(
         "Deployment": (
             *names,
             Column(
-                title="READY", cell=lambda o: f"{whole(o, 'status', 'readyReplicas')}/{whole(o, 'spec', 'replicas')}"
+                title="READY",
+                cell=lambda o: f"{integer(o, 'status', 'readyReplicas')}/{integer(o, 'spec', 'replicas')}",
             ),
-            Column(title="UNAVAILABLE", cell=lambda o: whole(o, "status", "unavailableReplicas")),
+            Column(title="UNAVAILABLE", cell=lambda o: integer(o, "status", "unavailableReplicas")),
             age,
         ),
     }
@@ -91,13 +92,13 @@ def _checkpoint_age(job: PlainObject, now_s: float) -> str | None:
 
 def _number(*path: str) -> Cell:
     def cell(found: PlainObject) -> int | None:
-        return whole(found, *path) if path[-1] in part(found, *path[:-1]) else None
+        return integer(found, *path) if path[-1] in part(found, *path[:-1]) else None
 
     return cell
 
 
 def _servers(job: PlainObject) -> str:
-    return format_count(whole(job, "status", "servers", "ready"), whole(job, "status", "servers", "target"))
+    return format_count(integer(job, "status", "servers", "ready"), integer(job, "status", "servers", "target"))
 
 
 def _label(name: str) -> Cell:
@@ -105,7 +106,7 @@ def _label(name: str) -> Cell:
 
 
 def _restarts(pod: PlainObject) -> int:
-    return sum(whole(container, "restartCount") for container in parts(pod, "status", "containerStatuses"))
+    return sum(integer(container, "restartCount") for container in parts(pod, "status", "containerStatuses"))
 
 
 def _share_of(resource: str, used: Mapping[str, Resources] | None) -> Cell:
@@ -150,11 +151,11 @@ _JOB: Final = (
 )
 _REASON: Final = Column(title="REASON", cell=lambda o: text(o, "status", "reason"))
 _WIDE_JOB: Final = (
-    Column(title="PINNED", cell=lambda o: whole(o, "spec", "trainer", "replicas") or None, is_wide=True),
+    Column(title="PINNED", cell=lambda o: integer(o, "spec", "trainer", "replicas") or None, is_wide=True),
     Column(title="MIN-SERVERS", cell=_number("spec", "parameterServer", "minReplicas"), is_wide=True),
     Column(title="MAX-SERVERS", cell=_number("spec", "parameterServer", "maxReplicas"), is_wide=True),
     Column(
-        title="PINNED-SERVERS", cell=lambda o: whole(o, "spec", "parameterServer", "replicas") or None, is_wide=True
+        title="PINNED-SERVERS", cell=lambda o: integer(o, "spec", "parameterServer", "replicas") or None, is_wide=True
     ),
     Column(title="PRIORITY", cell=lambda o: text(o, "spec", "priorityClassName"), is_wide=True),
     Column(title="WEIGHT", cell=_number("spec", "weight"), is_wide=True),

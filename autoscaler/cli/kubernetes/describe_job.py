@@ -11,7 +11,7 @@ from autoscaler.cli.kubernetes.cluster_tables import job_message
 from autoscaler.cli.output.object_tables import PlainObject
 from autoscaler.cli.output.phrases import format_age, format_copies, format_ending, format_server_bounds
 from autoscaler.cli.places import JobFacts
-from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, part, parts, text, unix_s, whole
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, integer, part, parts, text, unix_s
 from autoscaler.jobs.server_ratio import find_hint
 
 _SHOWN_CONDITIONS = (
@@ -52,7 +52,7 @@ def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
     yield "State", f"{', '.join(holding) or 'waiting'}; {age} old{waits}"
     yield (
         "Trainers",
-        f"{whole(trainers, 'ready')} ready, {whole(trainers, 'target')} wanted ({_allowed(job)}){_tiers(job)}",
+        f"{integer(trainers, 'ready')} ready, {integer(trainers, 'target')} wanted ({_allowed(job)}){_tiers(job)}",
     )
     if why := job_message(job):
         yield "Why", f"{text(job, 'status', 'reason')}: {why}"
@@ -62,14 +62,14 @@ def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
         if hint := _hint(job):
             yield "Hint", hint
     leader = text(job, "status", "master", "leader")
-    masters = f"{whole(job, 'status', 'master', 'ready')} of {whole(job, 'spec', 'master', 'replicas', default=1)}"
+    masters = f"{integer(job, 'status', 'master', 'ready')} of {integer(job, 'spec', 'master', 'replicas', default=1)}"
     yield "Masters", f"{masters} ready" + (f", {leader} leads" if leader else "")
     if part(job, "status", "progress"):
         yield "Progress", _progress(job, now_s)
-    limit = whole(job, "spec", "runPolicy", "backoffLimit", default=6)
-    yield "Failures", f"{whole(job, 'status', 'failures')} in a row; {limit} fail the job"
+    limit = integer(job, "spec", "runPolicy", "backoffLimit", default=6)
+    yield "Failures", f"{integer(job, 'status', 'failures')} in a row; {limit} fail the job"
     yield "Folder", text(job, "spec", "checkpoint", "uri")
-    if whole(job, "status", "observedGeneration") < whole(job, "metadata", "generation"):
+    if integer(job, "status", "observedGeneration") < integer(job, "metadata", "generation"):
         yield "Note", "the operator has not seen the last change of this job yet"
 
 
@@ -89,30 +89,30 @@ def _other_messages(job: PlainObject) -> Iterator[tuple[str, str]]:
 
 def _allowed(job: PlainObject) -> str:
     trainer = part(job, "spec", "trainer")
-    pinned = whole(trainer, "replicas")
+    pinned = integer(trainer, "replicas")
     return (
         f"pinned to {pinned}"
         if pinned
-        else f"{whole(trainer, 'minReplicas')} to {whole(trainer, 'maxReplicas')} allowed"
+        else f"{integer(trainer, 'minReplicas')} to {integer(trainer, 'maxReplicas')} allowed"
     )
 
 
 def _servers(job: PlainObject) -> str:
     spec, status = part(job, "spec", "parameterServer"), part(job, "status", "servers")
-    low = whole(spec, "minReplicas")
+    low = integer(spec, "minReplicas")
     bounds = format_server_bounds(
         low=low,
-        high=whole(spec, "maxReplicas", default=low),
-        pinned=whole(spec, "replicas"),
-        trainers_per_server=whole(spec, "trainersPerServer", default=whole(status, "trainersPerServer", default=4)),
+        high=integer(spec, "maxReplicas", default=low),
+        pinned=integer(spec, "replicas"),
+        trainers_per_server=integer(spec, "trainersPerServer", default=integer(status, "trainersPerServer", default=4)),
         is_measured=_is_ratio_measured(job),
     )
-    draining, leaving, moving = (whole(status, name) for name in ("draining", "leaving", "movingBuckets"))
-    line = f"{whole(status, 'ready')} ready, {whole(status, 'target')} wanted ({bounds})"
+    draining, leaving, moving = (integer(status, name) for name in ("draining", "leaving", "movingBuckets"))
+    line = f"{integer(status, 'ready')} ready, {integer(status, 'target')} wanted ({bounds})"
     line += f"; {draining} {'is' if draining == 1 else 'are'} draining" if draining else ""
     line += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
     line += f"; {moving} {'bucket is' if moving == 1 else 'buckets are'} moving" if moving else ""
-    return line + format_copies(whole(status, "copies", default=1), whole(status, "alone"))
+    return line + format_copies(integer(status, "copies", default=1), integer(status, "alone"))
 
 
 def job_facts_of(job: PlainObject, now_s: float) -> JobFacts:
@@ -130,31 +130,33 @@ def _is_ratio_measured(job: PlainObject) -> bool:
 
 def waiting_share_of(job: PlainObject) -> float:
     """Share of the trainers' time, 0 to 1, that they wait for parameter servers, as last measured."""
-    return min(100, max(0, whole(job, "status", "progress", "waitingPercent"))) / 100
+    return min(100, max(0, integer(job, "status", "progress", "waitingPercent"))) / 100
 
 
 def _hint(job: PlainObject) -> str:
     """Hint at a better number of servers, while the job trains."""
-    spec, ready = part(job, "spec", "parameterServer"), whole(job, "status", "servers", "ready")
+    spec, ready = part(job, "spec", "parameterServer"), integer(job, "status", "servers", "ready")
     found = find_hint(servers=ready, waiting_share=waiting_share_of(job))
     if found is None or condition_of(job, "Progressing").get("status") != "True":
         return ""
-    return found.describe(whole(spec, "maxReplicas", default=whole(spec, "minReplicas")))
+    return found.describe(integer(spec, "maxReplicas", default=integer(spec, "minReplicas")))
 
 
 def _tiers(job: PlainObject) -> str:
     trainers = part(job, "status", "trainers")
-    counts = [f"{whole(trainers, tier)} {tier}" for tier in ("core", "surplus", "leaving") if whole(trainers, tier)]
+    counts = [f"{integer(trainers, tier)} {tier}" for tier in ("core", "surplus", "leaving") if integer(trainers, tier)]
     return f": {', '.join(counts)}" if counts else ""
 
 
 def _progress(job: PlainObject, now_s: float) -> str:
     progress = part(job, "status", "progress")
-    items = [f"epoch {whole(progress, 'epoch')} of {whole(progress, 'epochs')}"]
-    items.append(f"{whole(progress, 'samplesCommitted'):,} of {whole(progress, 'samplesTotal'):,} samples committed")
+    items = [f"epoch {integer(progress, 'epoch')} of {integer(progress, 'epochs')}"]
+    items.append(
+        f"{integer(progress, 'samplesCommitted'):,} of {integer(progress, 'samplesTotal'):,} samples committed"
+    )
     if percent := text(progress, "percent"):
         items.append(percent)
-    if quarantined := whole(progress, "samplesQuarantined"):
+    if quarantined := integer(progress, "samplesQuarantined"):
         items.append(f"{quarantined:,} quarantined")
     at_s = unix_s(text(progress, "lastCheckpointTime"))
     if at_s is not None:
@@ -165,11 +167,11 @@ def _progress(job: PlainObject, now_s: float) -> str:
 def _resize(resize: PlainObject, now_s: float) -> str:
     at_s = unix_s(text(resize, "time"))
     age = "" if at_s is None else f"{format_age(max(0.0, now_s - at_s))} ago"
-    sizes = f"{whole(resize, 'from')} -> {whole(resize, 'to')}"
+    sizes = f"{integer(resize, 'from')} -> {integer(resize, 'to')}"
     by = f" by {found}" if (found := text(resize, "by")) else ""
     whose = "servers: " if text(resize, "role") == "server" else ""
     return f"{age:>10}  {sizes:<10} {whose}{text(resize, 'cause')}{by}  {text(resize, 'message')}".rstrip()
 
 
 def _weight(job: PlainObject) -> int:
-    return whole(job, "spec", "weight", default=100)
+    return integer(job, "spec", "weight", default=100)

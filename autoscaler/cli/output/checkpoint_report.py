@@ -116,7 +116,7 @@ def verdict_lines(verdict: FolderVerification, *, now_s: float) -> list[str]:
 
 
 def _verdict_word(checked: VerifiedCheckpoint) -> str:
-    return "whole" if checked.is_whole else "NOT WHOLE"
+    return "intact" if checked.is_whole else "DAMAGED"
 
 
 def _position_in_chain(checked: VerifiedCheckpoint) -> str:

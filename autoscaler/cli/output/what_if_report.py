@@ -96,8 +96,8 @@ def waiting_rows(converged: Converged) -> list[list[str]]:
 
 
 def _now(inputs: PlanInputs, decision: Decision, role: Role) -> int:
-    standing = (PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY)
-    return sum(p.job == decision.job and p.role is role and p.phase in standing for p in inputs.view.pods)
+    live_phases = (PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY)
+    return sum(p.job == decision.job and p.role is role and p.phase in live_phases for p in inputs.view.pods)
 
 
 def _running(inputs: PlanInputs, name: WorkloadName) -> str:

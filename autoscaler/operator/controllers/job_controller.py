@@ -19,7 +19,7 @@ from typing import Final
 
 from autoscaler.bounded_gather import gather_bounded
 from autoscaler.clusters.kubernetes.api.api_port import Raw
-from autoscaler.clusters.kubernetes.objects.fields import key_of, parts, text, whole
+from autoscaler.clusters.kubernetes.objects.fields import integer, key_of, parts, text
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
@@ -181,7 +181,7 @@ class JobController:
                 continue
             self._deleted_at_s[uid_of(raw)] = now_s
             await self._writer.shorten_grace(raw, grace_s)
-            message = f"somebody told it to leave within {whole(raw, 'metadata', 'deletionGracePeriodSeconds')} s; "
+            message = f"somebody told it to leave within {integer(raw, 'metadata', 'deletionGracePeriodSeconds')} s; "
             message += f"its terminationGracePeriodSeconds is {grace_s}, which holds again"
             event = JobEvent(reason="GraceRestored", message=message, pod=key_of(raw), is_warning=True)
             self._store.events.emit(job, event)

@@ -13,7 +13,7 @@ from typing import Final
 from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions, Propagation, Raw
 from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS, Kind
-from autoscaler.clusters.kubernetes.objects.fields import whole
+from autoscaler.clusters.kubernetes.objects.fields import integer
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.errors import ClusterError
 from autoscaler.operator.job.job_pods import uid_of
@@ -54,7 +54,7 @@ class JobWriter:
         """
         now_s, uid = self._store.clock(), uid_of(deployment)
         self._scaled_at_s = {of: at_s for of, at_s in self._scaled_at_s.items() if now_s < at_s + SCALE_AGAIN_S}
-        wanted, stands = job.spec.master.replicas, whole(deployment, "spec", "replicas", default=1)
+        wanted, stands = job.spec.master.replicas, integer(deployment, "spec", "replicas", default=1)
         if stands == wanted or self._scaled_at_s.get(uid, -math.inf) + SCALE_AGAIN_S > now_s:
             return
         self._scaled_at_s[uid] = now_s

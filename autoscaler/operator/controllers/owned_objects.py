@@ -36,7 +36,7 @@ from autoscaler.clusters.kubernetes.builders.job_identity import (
     renew_identity,
 )
 from autoscaler.clusters.kubernetes.builders.master_deployment import build_service
-from autoscaler.clusters.kubernetes.objects.fields import controller_of, part, text, whole
+from autoscaler.clusters.kubernetes.objects.fields import controller_of, integer, part, text
 from autoscaler.clusters.kubernetes.objects.names import (
     authority_secret,
     budget_name,
@@ -289,6 +289,6 @@ def _is_complete(job: KubeJob, service: Raw | None, budget: Raw | None, core: in
     if any(controller_of(raw).get("uid") != job.uid for raw in (service, budget)):
         return False
     wanted = build_budget(job, core)["spec"]
-    is_same_budget = whole(budget, "spec", "minAvailable", default=-1) == wanted["minAvailable"]
+    is_same_budget = integer(budget, "spec", "minAvailable", default=-1) == wanted["minAvailable"]
     selects = part(service, "spec", "selector") == build_service(job)["spec"]["selector"]
     return is_same_budget and selects and text(service, "spec", "clusterIP") in {"None", ""}

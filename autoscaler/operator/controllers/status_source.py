@@ -6,7 +6,7 @@ from math import isfinite
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
-from autoscaler.clusters.kubernetes.objects.fields import condition_of, part, whole
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, integer, part
 from autoscaler.domain import JobName
 from autoscaler.fault_isolation import GuardedTask
 from autoscaler.manifests.api_types import Mode
@@ -96,4 +96,4 @@ class StatusSource:
 
 
 def _generation(raw: RawRead) -> int:
-    return whole(raw, "metadata", "generation")
+    return integer(raw, "metadata", "generation")

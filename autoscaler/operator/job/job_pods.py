@@ -13,9 +13,9 @@ from autoscaler.clusters.kubernetes.objects.fields import (
     Raw,
     condition_of,
     controller_of,
+    integer,
     text,
     unix_s,
-    whole,
 )
 from autoscaler.clusters.kubernetes.objects.labels import GATE, ORDINAL, ROLE
 from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
@@ -70,8 +70,8 @@ def grace_beyond(raw: Raw) -> int | None:
     A user who may delete pods can choose any grace period, even a year; the pod would then hold its capacity although
     its job already has a replacement (A11).
     """
-    own_s = whole(raw, "spec", "terminationGracePeriodSeconds", default=LONGEST_GRACE_S)
-    return own_s if whole(raw, "metadata", "deletionGracePeriodSeconds") > own_s else None
+    own_s = integer(raw, "spec", "terminationGracePeriodSeconds", default=LONGEST_GRACE_S)
+    return own_s if integer(raw, "metadata", "deletionGracePeriodSeconds") > own_s else None
 
 
 def has_ended(raw: Raw) -> bool:

@@ -20,11 +20,11 @@ from autoscaler.clusters.kubernetes.objects.fields import (
     ENDED_PHASES,
     Raw,
     condition_of,
+    integer,
     key_of,
     part,
     parts,
     text,
-    whole,
 )
 from autoscaler.domain import NodeName
 
@@ -110,9 +110,9 @@ def _describe_exit(raw: Raw) -> tuple[int | None, str]:
     over = [(name, ended) for name, ended in over if ended]
     if not over:
         return None, "ended, and its node does not say how"
-    failed = [(name, ended) for name, ended in over if whole(ended, "exitCode")]
+    failed = [(name, ended) for name, ended in over if integer(ended, "exitCode")]
     name, ended = min(failed or over, key=lambda item: text(item[1], "finishedAt"))
-    code = whole(ended, "exitCode")
+    code = integer(ended, "exitCode")
     description = _describe_code(code)
     if (why := text(ended, "reason")) and why not in _GENERIC_REASONS:
         description += f" ({why}: it asked for more memory than its limit)" if why == "OOMKilled" else f" ({why})"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, Raw, created_at_s, parts, text, unix_s, whole
+from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, Raw, created_at_s, integer, parts, text, unix_s
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role
 from autoscaler.jobs.lifecycle import JobEnding, Life, LifeStage
@@ -57,7 +57,7 @@ def recover_life(job: KubeJob, found: FoundJob, *, offset_s: float, now_s: float
             ended_at_s=ended_at_s,
             stopped_role_count=1,
         )
-    failures = max(0, min(whole(found.status, "failures"), max(1, policy.backoff_limit) - 1))
+    failures = max(0, min(integer(found.status, "failures"), max(1, policy.backoff_limit) - 1))
     stage = _stage(job, found)
     stopped = int(stage is LifeStage.SUSPENDING)  # at least the trainers have been stopped
     return Life(policy=policy, stage=stage, started_at_s=started_at_s, failures=failures, stopped_role_count=stopped)

@@ -31,7 +31,7 @@ def test_a_whole_folder_is_told_with_what_it_holds(folder):
     """Exit code 0."""
     code, said = verify(folder)
     assert code == 0
-    assert "whole        000002-0000000007-000003-5f3a9c21 (step 5, 80 of 200 samples" in said
+    assert "intact       000002-0000000007-000003-5f3a9c21 (step 5, 80 of 200 samples" in said
     assert "<- HEAD" in said
     code, said = verify(folder, "--json")
     found = json.loads(said)
@@ -46,7 +46,7 @@ def test_one_bit_is_found_and_named(folder):
     name.write_bytes(content)
     code, said = verify(folder)
     assert code == 1
-    assert "NOT WHOLE" in said
+    assert "DAMAGED" in said
     assert f"{name.name}: does not match the digest" in said
     code, said = verify(folder, "--json")
     assert code == 1

@@ -14,7 +14,7 @@ from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.api.kinds import LIMIT_RANGES, POD_AUTOSCALERS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache
 from autoscaler.clusters.kubernetes.cluster_view.view_delta import ChangedKeys, ViewDelta
-from autoscaler.clusters.kubernetes.objects.fields import whole
+from autoscaler.clusters.kubernetes.objects.fields import integer
 from autoscaler.clusters.kubernetes.objects.names import job_key
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import conflicting_job
 from autoscaler.clusters.kubernetes.parsing.limit_ranges import NO_LIMITS, PodLimits, parse_limit_ranges
@@ -162,7 +162,7 @@ class TrackedJobs:
         return None if job is None else self._runtime_of(job).bucket_owners
 
     def _read(self, name: JobName, raw: Raw) -> None:
-        generation = whole(raw, "metadata", "generation")
+        generation = integer(raw, "metadata", "generation")
         if generation != self._generations.get(name, generation):
             self._errors.handle_edit(name)
         self._generations[name] = generation

@@ -10,7 +10,7 @@ from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, POD_AUTOSCALERS, PRIORITY_CLASSES, RESOURCE_QUOTAS
 from autoscaler.clusters.kubernetes.cache.object_cache import Key, ObjectCache
 from autoscaler.clusters.kubernetes.cluster_view.view_delta import ChangedKeys, ViewDelta
-from autoscaler.clusters.kubernetes.objects.fields import whole
+from autoscaler.clusters.kubernetes.objects.fields import integer
 from autoscaler.clusters.kubernetes.objects.names import split_key
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import hpa_target, parse_workload
 from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
@@ -71,7 +71,7 @@ class TrackedWorkloads:
     ) -> None:
         workload = None if raw is None else parse_workload(raw, self._scalers.get(key), classes)
         if raw is not None and workload is not None:
-            workload = self._without_expired_growth(key, workload, whole(raw, "status", "replicas"), now_s)
+            workload = self._without_expired_growth(key, workload, integer(raw, "status", "replicas"), now_s)
         if workload is None:
             self._announced.pop(key, None)
             if self._read_as.pop(key, None) is not None:

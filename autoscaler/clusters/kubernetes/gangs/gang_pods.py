@@ -42,7 +42,7 @@ class GangPods:
         if self._started.get(job.key) != job.uid and self.has_master(job):
             self._started[job.key] = job.uid
         if kept is None or kept[0] != job.uid or kept[1] != stamp:
-            kept = self._status_cache[job.key] = (job.uid, stamp, self._live_pods(job))
+            kept = self._status_cache[job.key] = (job.uid, stamp, self._count_pods(job))
         is_starting = self._started.get(job.key) != job.uid
         return kept[2] if kept[2].is_starting == is_starting else replace(kept[2], is_starting=is_starting)
 
@@ -69,14 +69,14 @@ class GangPods:
         raw = self._store.get(DEPLOYMENTS, (job.namespace, master_name(job.name)))
         return raw is not None and is_own(raw, job)
 
-    def is_whole(self, job: KubeJob, standing: GangStatus) -> bool:
+    def is_complete(self, job: KubeJob, status: GangStatus) -> bool:
         """True if all pods are bound that the job cannot run without, its master aside.
 
         Surplus pods in creation do not matter: a master that a user deleted has to be re-created beside them.
         """
-        if any(_label(raw, TIER) == Tier.CORE.value for raw in self.raws(standing.unbound)):
+        if any(_label(raw, TIER) == Tier.CORE.value for raw in self.raws(status.unbound)):
             return False
-        roles = Counter(_label(raw, ROLE) for raw in self.raws(standing.bound))
+        roles = Counter(_label(raw, ROLE) for raw in self.raws(status.bound))
         servers = job.spec.server.replicas.minimum if job.spec.server is not None else 0
         return roles[Role.TRAINER.value] >= job.spec.trainer.replicas.minimum and roles[Role.SERVER.value] >= servers
 
@@ -85,7 +85,7 @@ class GangPods:
         raws = (self._store.get(PODS, split_key(pod)) for pod in sorted(pods))
         return [raw for raw in raws if raw is not None]
 
-    def _live_pods(self, job: KubeJob) -> GangStatus:
+    def _count_pods(self, job: KubeJob) -> GangStatus:
         bound, unbound = set[PodName](), set[PodName]()
         members = self.members(job)
         for raw in members:

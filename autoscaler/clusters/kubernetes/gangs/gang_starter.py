@@ -166,7 +166,7 @@ class GangStarter:
         await gather_bounded([*deletions, *masters], at_once=AT_ONCE)
 
     def _awaits_master(self, job: KubeJob, found: GangStatus) -> bool:
-        return bool(found.bound) and not self._pods.has_master(job) and self._pods.is_whole(job, found)
+        return bool(found.bound) and not self._pods.has_master(job) and self._pods.is_complete(job, found)
 
     @property
     def wake_at_s(self) -> float | None:

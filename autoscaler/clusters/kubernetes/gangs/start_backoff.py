@@ -131,7 +131,7 @@ class GangStarts:
 
 def observe_gangs(
     starts: GangStarts,
-    standing: Iterable[GangStatus],
+    statuses: Iterable[GangStatus],
     now_s: float,
     *,
     jobs: Collection[JobName],
@@ -144,7 +144,7 @@ def observe_gangs(
     A job that is not `managed` (suspended or invalid, say) keeps its backoff: suspending and resuming ends no pause.  A
     job whose status cannot be determined keeps its record, so that its pause and deadlines continue (`errors`, A11).
     """
-    items = [item for item in standing if not errors.is_paused(item.job, GuardedTask.POD_BINDING)]
+    items = [item for item in statuses if not errors.is_paused(item.job, GuardedTask.POD_BINDING)]
     limit_s = bind_limit_s(sum(len(item.unbound) for item in items))
     kept = {job: account for job, account in starts.records.items() if job in jobs}
     accounts = {

@@ -77,11 +77,11 @@ def apply_fields(
 ) -> tuple[Raw, FieldOwners]:
     """Return the object and its ownership after an apply.  Raises ConflictError naming fields of other managers."""
     wanted = dict(_fields(body))
-    standing = dict(_fields(current))
+    current_fields = dict(_fields(current))
     held = {
         path
         for path, value in wanted.items()
-        if owners.get(path, frozenset()) - {owner} and standing.get(path) != value
+        if owners.get(path, frozenset()) - {owner} and current_fields.get(path) != value
     }
     if held and not is_forced:
         names = ", ".join(sorted(".".join(map(str, path)) for path in held))

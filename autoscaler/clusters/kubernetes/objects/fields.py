@@ -44,7 +44,7 @@ def text(raw: Raw, *path: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def whole(raw: Raw, *path: str, default: int = 0) -> int:
+def integer(raw: Raw, *path: str, default: int = 0) -> int:
     """Return the integer at this path."""
     found = part(raw, *path[:-1]).get(path[-1])
     return found if isinstance(found, int) and not isinstance(found, bool) else default

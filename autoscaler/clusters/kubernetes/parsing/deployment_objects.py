@@ -14,10 +14,10 @@ from autoscaler.clusters.kubernetes.objects.fields import (
     Raw,
     condition_of,
     controller_of,
+    integer,
     key_of,
     part,
     text,
-    whole,
 )
 from autoscaler.clusters.kubernetes.objects.labels import API_GROUP, JOB, ROLE
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_template
@@ -56,13 +56,13 @@ def parse_workload(deployment: Raw, hpa: Raw | None, classes: PriorityClasses) -
         return None
     spec, scaler = part(deployment, "spec"), EMPTY if hpa is None else hpa
     template = part(spec, "template")
-    written = whole(spec, "replicas", default=1)
-    wanted = max(written, whole(scaler, "status", "desiredReplicas")) if written else 0
-    most = whole(scaler, "spec", "maxReplicas")
+    written = integer(spec, "replicas", default=1)
+    wanted = max(written, integer(scaler, "status", "desiredReplicas")) if written else 0
+    most = integer(scaler, "spec", "maxReplicas")
     if has_refused_pods(deployment):
-        wanted = most = min(wanted, whole(deployment, "status", "replicas"))
+        wanted = most = min(wanted, integer(deployment, "status", "replicas"))
     elif not is_reconciled(deployment):
-        wanted = min(wanted, whole(deployment, "status", "replicas"))
+        wanted = min(wanted, integer(deployment, "status", "replicas"))
     class_name = text(template, "spec", "priorityClassName")
     value = classes.value_of(class_name)
     return Workload(
@@ -87,7 +87,7 @@ def is_reconciled(deployment: Raw) -> bool:
     quota refuses is never observed.  A tenant can keep a Deployment in this state for ever at no cost.
     """
     meta, status = part(deployment, "metadata"), part(deployment, "status")
-    is_observed = whole(status, "observedGeneration") >= whole(meta, "generation")
+    is_observed = integer(status, "observedGeneration") >= integer(meta, "generation")
     is_paused = part(deployment, "spec").get("paused") is True
     return is_observed and not is_paused and "deletionTimestamp" not in meta
 

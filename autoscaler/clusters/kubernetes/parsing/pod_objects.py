@@ -22,12 +22,12 @@ from autoscaler.clusters.kubernetes.objects.fields import (
     condition_of,
     controller_of,
     created_at_s,
+    integer,
     key_of,
     part,
     parts,
     text,
     unix_s,
-    whole,
 )
 from autoscaler.clusters.kubernetes.objects.labels import API_GROUP, GATE, JOB, ORDINAL, ROLE, TIER
 from autoscaler.clusters.kubernetes.objects.names import job_key, pod_name
@@ -102,7 +102,7 @@ def parse_pod(raw: Raw, context: PodContext) -> Pod | None:
         tier=seat.tier,
         shape=shape,
         phase=phase,
-        priority=whole(spec, "priority"),
+        priority=integer(spec, "priority"),
         node=node,
         nominated_node=None if node else pin or _nominated(raw, phase),
         job=seat.job,
@@ -139,7 +139,7 @@ def _external_pod(raw: Raw, context: PodContext) -> Pod:
     spec, status = part(raw, "spec"), part(raw, "status")
     node = NodeName(text(spec, "nodeName")) or None
     phase = PodPhase.STARTING if node and _has_long_grace(raw) else _phase_of(raw)
-    priority = whole(spec, "priority")
+    priority = integer(spec, "priority")
     return Pod(
         name=PodName(key_of(raw)),
         role=Role.EXTERNAL,
@@ -190,7 +190,7 @@ def _identity_of(raw: Raw, context: PodContext) -> PodIdentity | None:
 
 def _has_long_grace(raw: Raw) -> bool:
     """True if the pod's grace period is too long to count on its capacity."""
-    return whole(raw, "metadata", "deletionGracePeriodSeconds") > LONGEST_COUNTED_GRACE_S
+    return integer(raw, "metadata", "deletionGracePeriodSeconds") > LONGEST_COUNTED_GRACE_S
 
 
 def _phase_of(raw: Raw) -> PodPhase:

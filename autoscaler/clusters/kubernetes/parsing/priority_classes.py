@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
-from autoscaler.clusters.kubernetes.objects.fields import Raw, part, text, whole
+from autoscaler.clusters.kubernetes.objects.fields import Raw, integer, part, text
 from autoscaler.domain import Reclaim
 from autoscaler.manifests.api_types import CORE_CLASS, PriorityClass
 from autoscaler.planner.working_copy.grades import GRADES
@@ -56,7 +56,7 @@ def parse_priority_classes(raws: Iterable[Raw]) -> PriorityClasses:
     found = [
         PriorityClass(
             name=text(raw, "metadata", "name"),
-            value=whole(raw, "value"),
+            value=integer(raw, "value"),
             is_default=raw.get("globalDefault") is True,
             may_preempt=raw.get("preemptionPolicy") != "Never",
         )

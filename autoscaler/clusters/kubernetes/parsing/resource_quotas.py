@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts, text, whole
+from autoscaler.clusters.kubernetes.objects.fields import Raw, integer, part, parts, text
 from autoscaler.clusters.kubernetes.objects.resource_amounts import GPU, amount_of
 from autoscaler.clusters.kubernetes.parsing.priority_classes import LEVEL_SURPLUS, surplus_class
 from autoscaler.domain import Quota, QuotaLimit, Reclaim, Trait
@@ -116,7 +116,7 @@ def traits_of(spec: Raw) -> frozenset[Trait]:
     found = set[Trait]()
     if not any(parse_quantity(amount) for amount in _cpu_and_memory_amounts(spec)):
         found.add(Trait.BEST_EFFORT)
-    if whole(spec, "activeDeadlineSeconds", default=_NEVER) >= 0:
+    if integer(spec, "activeDeadlineSeconds", default=_NEVER) >= 0:
         found.add(Trait.TERMINATING)
     if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in _terms(spec)):
         found.add(Trait.CROSS_NAMESPACE)

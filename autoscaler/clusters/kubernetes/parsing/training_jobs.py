@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from autoscaler.clusters.kubernetes.objects.fields import Raw, created_at_s, part, text, whole
+from autoscaler.clusters.kubernetes.objects.fields import Raw, created_at_s, integer, part, text
 from autoscaler.clusters.kubernetes.objects.names import job_key
 from autoscaler.clusters.kubernetes.objects.node_affinity import require_allowed_nodes
 from autoscaler.clusters.kubernetes.objects.size_limits import LONGEST, TOO_LONG, beside_templates, is_longer
@@ -114,7 +114,7 @@ def parse_job(raw: Raw) -> KubeJob:
             ),
         ),
         uid=text(metadata, "uid"),
-        generation=whole(metadata, "generation"),
+        generation=integer(metadata, "generation"),
         created_at_s=created_at_s(raw),
         is_deleting=bool(metadata.get("deletionTimestamp")),
     )

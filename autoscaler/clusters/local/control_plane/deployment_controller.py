@@ -17,7 +17,7 @@ from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.memory_api import MemoryServer
 from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
-from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, condition_of, controller_of, part, text, whole
+from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, condition_of, controller_of, integer, part, text
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedTask, JobErrors, raw_object_key
 
@@ -35,7 +35,7 @@ class ReplicaDelta:
 
 def plan_replicas(deployment: Raw, owned: Sequence[Raw], names: Collection[str]) -> ReplicaDelta:
     """The pods to create or delete.  `owned`: the Deployment's; `names`: of all pods in its namespace."""
-    wanted = 0 if _is_deleting(deployment) else whole(deployment, "spec", "replicas", default=1)
+    wanted = 0 if _is_deleting(deployment) else integer(deployment, "spec", "replicas", default=1)
     staying = standing(owned)
     if len(staying) > wanted:
         ranked = sorted(sorted(staying, key=_ordinal_order, reverse=True), key=_deletion_rank)
@@ -109,7 +109,7 @@ def _reconcile(server: MemoryServer, deployment: Raw, beside: Sequence[Raw]) -> 
         created += 1
     for name in change.delete:
         server.delete(PODS, namespace, name)
-    wanted = whole(deployment, "spec", "replicas", default=1)
+    wanted = integer(deployment, "spec", "replicas", default=1)
     ready = sum(condition_of(pod, "Ready").get("status") == "True" for pod in standing(owned))
     status = {
         "observedGeneration": deployment["metadata"]["generation"],

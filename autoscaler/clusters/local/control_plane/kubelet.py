@@ -24,7 +24,7 @@ from typing import Any, Final
 from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.memory_api import MemoryServer
-from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, Raw, parts, text, whole
+from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, Raw, integer, parts, text
 from autoscaler.clusters.kubernetes.objects.labels import ROLE
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.local.control_plane.pod_annotations import GPUS, PID, PORT
@@ -252,13 +252,13 @@ class Kubelet:
         if not run.is_leaving:
             run.is_leaving = True
             self.processes.signal(run.key, signal.SIGTERM)
-        left_s = float(whole(pod, "metadata", "deletionGracePeriodSeconds"))
+        left_s = float(integer(pod, "metadata", "deletionGracePeriodSeconds"))
         self._later(run, left_s, partial(self._kill, run))
 
     def _kill(self, run: PodRun) -> None:
         """Its grace is over, or it was given none."""
         pod = self._find(run)
-        run.is_overdue = pod is not None and whole(pod, "metadata", "deletionGracePeriodSeconds") > 0
+        run.is_overdue = pod is not None and integer(pod, "metadata", "deletionGracePeriodSeconds") > 0
         self.processes.signal(run.key, signal.SIGKILL)
 
     def _handle_end(self, ended: ProcessEnd) -> None:

@@ -19,10 +19,10 @@ from autoscaler.clusters.kubernetes.objects.fields import (
     ENDED_PHASES,
     condition_of,
     created_at_s,
+    integer,
     key_of,
     parts,
     text,
-    whole,
 )
 from autoscaler.clusters.kubernetes.parsing.node_objects import parse_node
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
@@ -114,7 +114,7 @@ def _read(pod: Raw) -> Pod:
         tier=Tier.EXTERNAL,
         shape=shape_of_spec(pod["spec"]),
         phase=PodPhase.PENDING,
-        priority=whole(pod, "spec", "priority"),
+        priority=integer(pod, "spec", "priority"),
         created_at_s=created_at_s(pod),
     )
 
