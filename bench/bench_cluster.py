@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, TRAINING_JOBS
-from autoscaler.clusters.local.run.run_settings import RunSettings
 from autoscaler.domain import Resources
 from autoscaler.local_run.local_run import LocalRun
+from autoscaler.local_run.run_settings import RunSettings
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node
 from bench.result_rows import Row, print_rows

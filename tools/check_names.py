@@ -17,13 +17,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PRODUCT: Final = ("autoscaler", "master", "trainer_sdk", "experiments")
 
 _ONE_TREE_EACH: Final = "the root of each package's own error tree; no package imports the tree of another"
-_BESIDE: Final = "of `edl run` as it is, and of `edl run` as the operator's term, which takes its place (ADR 0224)"
 
 SHARED: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        ("DecisionLine", "DeploymentLine", "JobLine", "LocalRun", "NodeLine", "PodLine", "RunSnapshot"), _BESIDE
-    ),
-    "HungProcesses": _BESIDE,
     "FencedError": _ONE_TREE_EACH,
     "InvariantViolationError": _ONE_TREE_EACH,
     "PermanentError": _ONE_TREE_EACH,

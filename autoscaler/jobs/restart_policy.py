@@ -8,7 +8,7 @@ a silent connection ends after 15 s and is made again within 6 s (`master.api.wi
 away or another leader are *answers* (`progress.WhyNoAnswer`).  Killing too early costs a take-over or a roll-back, no
 sample.  A server's silence is known through its master: connected to it or not.
 
-Not here: polling (`master_connections`), killing and restarting (`clusters.local.pods.hung_processes`).  On
+Not here: polling (`master_connections`), killing and restarting (`local_run.hung_processes`).  On
 Kubernetes the kubelet does both: liveness probes (`clusters.kubernetes.builders`).
 """
 

@@ -9,7 +9,7 @@ server lost in the middle the master waits one reconnect window for its replacem
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from signal import SIGTERM
 from typing import Final, assert_never
 
@@ -29,22 +29,6 @@ def servers_wanted(minimum: int, standing: Iterable[int]) -> int:
     A gap counts too: the replacement of a drained server may have a higher ordinal and must stay.
     """
     return max([minimum, *(ordinal + 1 for ordinal in standing)])
-
-
-def describe_servers(wanted: int, standing: Iterable[int]) -> str:
-    """Number of servers in words, with the vacant ordinals below `wanted`."""
-    held = sorted(ordinal for ordinal in standing if ordinal < wanted)
-    vacant = sorted(set(range(wanted)) - set(held))
-    if not vacant:
-        return f"{wanted} server{'' if wanted == 1 else 's'}"
-    numbers = f"number{'' if len(held) == 1 else 's'} {_listed(held)}"
-    is_vacant = f"{_listed(vacant)} {'is' if len(vacant) == 1 else 'are'} vacant"
-    return f"{len(held)} server{'' if len(held) == 1 else 's'} ({numbers}; {is_vacant})"
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    *first, last = map(str, numbers)
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def loss_of(code: int | None, exit_description: str) -> str:

@@ -5,7 +5,7 @@ is lost; restarting the job then loses all work since its last checkpoint.  Each
 continues, what that costs and what to do.  Messages contain no changing numbers, since each change would be a new
 event.
 
-Pure, and the same on Kubernetes (`operator.status`) and on this machine (`clusters.local.run.object_documents`).
+Pure.  `operator.status` shows it.
 """
 
 from __future__ import annotations
@@ -51,20 +51,6 @@ class HealthReason(StrEnum):
     COMMIT_FAILS = "CommitFails"
     STORE_UNAVAILABLE = "StoreUnavailable"
     OVERDUE = "Overdue"
-
-
-URGENT: Final = frozenset(
-    {
-        HealthReason.PROBLEM,
-        HealthReason.MASTER_UNREACHABLE,
-        HealthReason.NO_LEADER,
-        HealthReason.MALFORMED_ANSWER,
-        HealthReason.WAITING_FOR_SERVERS,
-        HealthReason.RESTORING,
-    }
-    | {HealthReason.COMMIT_FAILS, HealthReason.STORE_UNAVAILABLE, HealthReason.OVERDUE}
-)
-"""Reasons that take precedence over the reason of a job's size; a start is not among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,8 +38,6 @@ from autoscaler.clusters.local.control_plane.api_socket import ApiSocket
 from autoscaler.clusters.local.control_plane.control_plane import EDL_CLASSES, ControlPlane
 from autoscaler.clusters.local.control_plane.pod_annotations import PID
 from autoscaler.clusters.local.machine.pod_logs import keep_logs_short
-from autoscaler.clusters.local.run.run_etcd import EtcdNews, keep_etcd, start_etcd, stop_etcd
-from autoscaler.clusters.local.run.run_settings import RunSettings
 from autoscaler.clusters.local.run_files.checkpoint_locks import CheckpointLocks
 from autoscaler.clusters.local.run_files.run_folder import RunFolder, make_run_folder, write_manifest
 from autoscaler.clusters.local.run_files.run_journal import RecordedErrors, RunJournal
@@ -47,7 +45,9 @@ from autoscaler.domain import Node, NodeName
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.lifecycle import JobEnding
 from autoscaler.local_run.event_journal import EventJournal
+from autoscaler.local_run.run_etcd import EtcdNews, keep_etcd, start_etcd, stop_etcd
 from autoscaler.local_run.run_samples import SAMPLE_EVERY_S, sample_of
+from autoscaler.local_run.run_settings import RunSettings
 from autoscaler.local_run.run_snapshot import RunSnapshot, job_condition, take_snapshot
 from autoscaler.local_run.submission import build_objects
 from autoscaler.manifests.api_types import Manifests, TrainingJob

@@ -13,11 +13,11 @@ from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, CUSTOM_RESOURC
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.clusters.local.control_plane.control_plane import ControlPlane
-from autoscaler.clusters.local.run.run_settings import RunSettings
 from autoscaler.clusters.local.run_files.run_journal import RunJournal
 from autoscaler.jobs.master_connections import MasterConnections
 from autoscaler.local_run.decision_journal import DecisionJournal
 from autoscaler.local_run.hung_processes import HungProcesses
+from autoscaler.local_run.run_settings import RunSettings
 from autoscaler.local_run.submission import IMAGE
 from autoscaler.loop import LoopPass
 from autoscaler.operator.controllers.definition_check import NAME, NEEDED, REVISION

@@ -23,10 +23,10 @@ from autoscaler.cli.arguments.parameter_types import parse_duration_s
 from autoscaler.cli.exit_codes import Exit
 from autoscaler.cli.local.foreground import RunOutput, run_in_foreground
 from autoscaler.cli.terminal import replace_unencodable_characters
-from autoscaler.clusters.local.run.run_settings import LOCAL_POLICY, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.errors import AutoscalerError
 from autoscaler.local_run.local_run import LocalRun
+from autoscaler.local_run.run_settings import LOCAL_POLICY, RunSettings
 from autoscaler.manifests import Manifests, parse_files
 from autoscaler.manifests.conversion import make_virtual_node
 from experiments.demo.baseline import SCRIPT, Training, measure_epochs_per_s

@@ -19,13 +19,13 @@ from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, SECRETS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.builders.pod_environment import TOKEN
 from autoscaler.clusters.kubernetes.objects.names import member_secret, store_name
-from autoscaler.clusters.local.run.run_settings import RunSettings
 from autoscaler.clusters.local.run_files.run_journal import RunEvent
 from autoscaler.domain import PodPhase, Resources, Role
 from autoscaler.etcd_server.etcd_members import EtcdCluster, start_etcd
 from autoscaler.etcd_server.finder import find_etcd
 from autoscaler.jobs.lifecycle import JobEnding
 from autoscaler.local_run.local_run import LocalRun
+from autoscaler.local_run.run_settings import RunSettings
 from autoscaler.local_run.run_snapshot import JobLine, PodLine
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node

@@ -19,7 +19,7 @@ from autoscaler.cli.arguments.place_selection import RUNS
 from autoscaler.cli.exit_codes import CommandError, Exit
 
 if TYPE_CHECKING:  # these cost half a second, which --help need not wait for
-    from autoscaler.clusters.local.run.run_settings import RunSettings
+    from autoscaler.local_run.run_settings import RunSettings
     from autoscaler.manifests import Manifests, VirtualNode
 
 _START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -64,10 +64,10 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     import asyncio  # noqa: PLC0415 - not for --help
 
     from autoscaler.cli.local.foreground import RunOutput, run_in_foreground  # noqa: PLC0415 - not for --help
-    from autoscaler.clusters.local.run.run_etcd import EtcdRefusedError  # noqa: PLC0415 - with it
     from autoscaler.clusters.local.run_files.checkpoint_locks import CheckpointFolderLockedError  # noqa: PLC0415 - with it
     from autoscaler.clusters.local.run_files.run_folder import RunFolderError  # noqa: PLC0415 - with it
     from autoscaler.errors import AutoscalerError  # noqa: PLC0415 - with it
+    from autoscaler.local_run.run_etcd import EtcdRefusedError  # noqa: PLC0415 - with it
     from autoscaler.manifests import InvalidManifestError, parse_files  # noqa: PLC0415 - with it
     from master.api.errors import StorageError  # noqa: PLC0415 - with it
 
@@ -152,7 +152,7 @@ def _check_cluster(manifests: Manifests, file: Path) -> None:
 
 def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, Any]) -> RunSettings:
     from autoscaler.clusters.local.machine.gpus import GpuLookupError, count_gpus, spread  # noqa: PLC0415 - not for --help
-    from autoscaler.clusters.local.run.run_settings import LOCAL_POLICY, MOVING_SERVERS_POLICY, RunSettings  # noqa: PLC0415 - with it
+    from autoscaler.local_run.run_settings import LOCAL_POLICY, MOVING_SERVERS_POLICY, RunSettings  # noqa: PLC0415 - with it
 
     nodes = manifests.nodes or _equal_nodes(options)
     devices = sum(node.capacity.gpu_count for node in nodes)

@@ -20,10 +20,10 @@ from rich.live import Live
 from autoscaler.cli.exit_codes import Exit
 from autoscaler.cli.local.run_records import format_event
 from autoscaler.cli.output.live_view import draw
-from autoscaler.clusters.local.run.run_settings import RunSettings
 from autoscaler.clusters.local.run_files.run_journal import RunEvent
 from autoscaler.jobs.lifecycle import JobEnding
 from autoscaler.local_run.local_run import LocalRun
+from autoscaler.local_run.run_settings import RunSettings
 from autoscaler.manifests.api_types import Manifests
 from master.api.host.log_lines import PlainFormatter, escape_controls
 

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import PODS
-from autoscaler.clusters.local.run.run_settings import RunSettings
 from autoscaler.domain import Resources
 from autoscaler.local_run.local_run import LocalRun
+from autoscaler.local_run.run_settings import RunSettings
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node
 from master.api.checkpoints.audit import read_checkpoint

@@ -16,10 +16,10 @@ import yaml
 
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, PODS, PRIORITY_CLASSES, TRAINING_JOBS
-from autoscaler.clusters.local.run.run_etcd import KEY
-from autoscaler.clusters.local.run.run_settings import LOCAL_POLICY, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.local_run.local_run import LocalRun
+from autoscaler.local_run.run_etcd import KEY
+from autoscaler.local_run.run_settings import LOCAL_POLICY, RunSettings
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node
 from tests.harness.edl_command import PROGRAMS, edl

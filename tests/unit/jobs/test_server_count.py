@@ -8,7 +8,6 @@ from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.server_count import (
     EXIT_OWNING,
     describe_loss,
-    describe_servers,
     loss_of,
     only_copies_of,
     servers_wanted,
@@ -31,20 +30,6 @@ from trainer_sdk.pserver import __main__ as server
 def test_the_number_is_one_more_than_the_last_that_stands(standing, wanted):
     """Never below the minimum, which a job needs to train at all."""
     assert servers_wanted(2, standing) == wanted
-
-
-@pytest.mark.parametrize(
-    ("standing", "told"),
-    [
-        ((0, 1, 2), "3 servers"),
-        ((2, 0), "2 servers (numbers 0 and 2; 1 is vacant)"),
-        ((2,), "1 server (number 2; 0 and 1 are vacant)"),
-    ],
-)
-def test_a_number_that_is_nobodys_is_told(standing, told):
-    """The master is told one more than the last number; people count servers."""
-    assert describe_servers(3, standing) == told
-    assert describe_servers(1, (0,)) == "1 server"
 
 
 def test_what_a_server_that_left_has_lost_is_told_by_its_exit_code():

@@ -8,7 +8,7 @@ it that the run has ended, `kill -9` included.
 It speaks JSON lines over the inherited descriptor named on its command line; `processes` is the other end.  It decides
 nothing: graces, restarts and readiness are the run's.
 
-    -> {"op": "start", "key", "argv", "env", "cwd", "log", "waits"}      <- {"key", "pid"} | {"key", "error", "errno"}
+    -> {"op": "start", "key", "argv", "env", "cwd", "log"}      <- {"key", "pid"} | {"key", "error", "errno"}
     -> {"op": "signal", "key", "signal", "group"}               <- {"key", "code", "pid"} when its processes are gone
 """
 
@@ -27,8 +27,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
-
-from master.api.host.signals import TAKE_OVER
 
 _SET_PDEATHSIG: Final = 1
 _SET_CHILD_SUBREAPER: Final = 36
@@ -128,7 +126,7 @@ class PodSupervisor:
                 env=order["env"] | {_MARK: key},
                 cwd=order["cwd"],
                 start_new_session=True,
-                preexec_fn=self._die_and_wait if order["waits"] else self._die_with_parent,  # noqa: PLW1509 - one thread
+                preexec_fn=self._die_with_parent,  # noqa: PLW1509 - one thread
             )
         self._children[key] = child
         self._keys[child.pid] = key
@@ -139,11 +137,6 @@ class PodSupervisor:
         self._libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-
-    def _die_and_wait(self) -> None:
-        """In the child: an order to begin is kept for it until it is ready."""
-        self._die_with_parent()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {TAKE_OVER})
 
     def _reap(self) -> None:
         """Report each pod whose first process has ended, after killing what it left behind."""

@@ -32,16 +32,12 @@ _NO_ROOM: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """Command line, environment and folder of one process.  `log` takes standard output and error.
-
-    `waits`: the process begins with SIGUSR1 blocked, so that the signal may be sent before the program handles it.
-    """
+    """Command line, environment and folder of one process.  `log` takes standard output and error."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: Path
     log: Path
-    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +133,6 @@ class Processes:
             "env": dict(command.env),
             "cwd": str(command.cwd),
             "log": str(command.log),
-            "waits": command.waits,
         }
         try:
             self._send(order)

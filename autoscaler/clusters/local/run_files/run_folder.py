@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import re
-import secrets
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -57,7 +55,7 @@ class RunFolder:
 
     @property
     def tokens(self) -> Path:
-        """The secrets of the run's jobs, one each, which their processes share."""
+        """The Secrets that pods mount, a folder each."""
         return self.root / "tokens"
 
     @property
@@ -152,15 +150,6 @@ def _make_run_folder(parent: Path, name: str, described: Mapping[str, Any]) -> R
     if sockets.parent != root:
         folder.sockets_named.write_text(f"{sockets}\n", encoding="utf-8")
     return folder
-
-
-def make_token(folder: RunFolder, job: str) -> tuple[Path, str]:
-    """A new secret of this job alone, and the file that holds it, for its owner's eyes only."""
-    token, path = secrets.token_hex(32), folder.tokens / job
-    path.unlink(missing_ok=True)  # of an earlier job of that name
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(token)
-    return path, token
 
 
 def write_manifest(folder: RunFolder, described: Mapping[str, Any]) -> None:

@@ -6,8 +6,8 @@ import shutil
 import time
 
 from autoscaler.clusters.local.machine.processes import Processes
-from autoscaler.clusters.local.run.run_etcd import KEY, keep_etcd, start_etcd
 from autoscaler.clusters.local.run_files.run_folder import make_run_folder
+from autoscaler.local_run.run_etcd import KEY, keep_etcd, start_etcd
 
 DEADLINE_S = 60.0
 

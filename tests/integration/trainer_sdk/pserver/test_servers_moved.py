@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS
-from autoscaler.clusters.local.run.run_settings import RunSettings
 from autoscaler.domain import PodPhase, Policy, Resources, Role
 from autoscaler.jobs.server_count import SPARE_ORDINALS
 from autoscaler.local_run.local_run import LocalRun
+from autoscaler.local_run.run_settings import RunSettings
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node
 from autoscaler.planner.phases.p6_begin_moves import MOVES_PER_JOB

@@ -13,21 +13,16 @@ from autoscaler.clusters.local.run_files.run_folder import (
     RunFolderError,
     find_runs,
     make_run_folder,
-    make_token,
 )
 from autoscaler.clusters.local.run_files.run_journal import RunJournal
 
 
 def test_a_run_folder_is_its_owners_alone(tmp_path):
-    """It holds a secret."""
+    """It holds secrets."""
     folder = make_run_folder(tmp_path / "runs", "My Job!", described={"name": "x"})
     assert folder.root.name.endswith("-my-job")
     assert folder.root.stat().st_mode & 0o777 == 0o700
-    path, token = make_token(folder, "digits")
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert path.read_text() == token
-    assert len(token) == 64
-    assert make_token(folder, "rows")[1] != token
+    assert folder.tokens.stat().st_mode & 0o777 == 0o700
     assert folder.sockets.stat().st_mode & 0o777 == 0o700
     assert folder.read_manifest() == {"format": RUN_FORMAT, "name": "x"}
 

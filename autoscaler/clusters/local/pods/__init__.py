@@ -1,1 +1,0 @@
-"""Pods as values in one table, and the processes behind them."""
