@@ -26,7 +26,7 @@ class Reason(StrEnum):
 
 
 class Bottleneck(StrEnum):
-    """The first constraint that keeps a job from its next size."""
+    """The constraint that keeps a job from its next size: of several, the one that the plan records last."""
 
     MAX = "Max"  # it has the largest size that its spec allows
     PINNED = "Pinned"  # its spec pins the size

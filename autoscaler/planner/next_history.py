@@ -69,8 +69,7 @@ def next_history(copy: WorkingCopy) -> History:
 
 
 def rooms_made(copy: WorkingCopy) -> tuple[VacatedRoom, ...]:
-    """Return the rooms that were vacated for pods which still need them or have refused them, and those of this
-    plan."""
+    """Return the nodes vacated for pods that still need or have refused them, and those of this plan."""
     states = {demand.pod: demand.state for demand in copy.external.answers}
     refused = {refusal.pod for refusal in copy.view.history.refusals}
     kept = {

@@ -1,8 +1,8 @@
 """What-if edits: other nodes, other web load, another job, as `edl what-if` asks about them.
 
 Each function returns the edited inputs. Pods of a removed node are re-created by their controllers: pods of external
-workloads wait for room, and the planner places EDL's. Pods without a workload (daemons of the node, say) do not come
-back.
+workloads wait for capacity, and the planner places EDL's. Pods without a workload (daemons of the node,
+say) do not come back.
 """
 
 from __future__ import annotations

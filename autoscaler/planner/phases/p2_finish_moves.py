@@ -23,7 +23,7 @@ def finish_moves(copy: WorkingCopy) -> None:
     meanwhile, both stay and the move is abandoned.
     """
     refused = {refusal.pod for refusal in copy.history.refusals}
-    is_room_wanted = any(want.name not in refused for want in copy.external.unserved)
+    is_contended = any(want.name not in refused for want in copy.external.unserved)
     for move in moves_under_way(copy):
         job = copy.jobs.get(move.job)
         if job is None or not job.is_running or job.spec.state is not JobState.ACTIVE:
@@ -34,22 +34,22 @@ def finish_moves(copy: WorkingCopy) -> None:
             continue
         is_late = copy.now_s >= move.since_s + copy.policy.shortfall_limit_s
         if new is not None:
-            finish_move(copy, job, move, (old, new), is_late=is_late, is_room_wanted=is_room_wanted)
+            finish_move(copy, job, move, (old, new), is_late=is_late, is_contended=is_contended)
         elif copy.now_s < job.spec.hold_until_s:
             copy.carried.moves_given_up.append(move)  # it existed and failed, or lost its capacity
-        elif not is_late and not is_room_wanted:
+        elif not is_late and not is_contended:
             create_replacement(copy, job, move)
 
 
 def finish_move(
-    copy: WorkingCopy, job: PlannedJob, move: ServerMove, pair: tuple[Pod, Pod], *, is_late: bool, is_room_wanted: bool
+    copy: WorkingCopy, job: PlannedJob, move: ServerMove, pair: tuple[Pod, Pod], *, is_late: bool, is_contended: bool
 ) -> None:
     """Remove the old server, or the new one, or wait."""
     old, new = pair
     if staying_server_count(job) <= servers_wanted(copy, job, job.size):
         copy.carried.moves_given_up.append(replace(move, since_s=copy.now_s))
         return
-    if new.phase is PodPhase.PENDING and is_room_wanted:
+    if new.phase is PodPhase.PENDING and is_contended:
         copy.remove(job, [new], Cause.DEFRAGMENTATION, beneficiary=old.name)
         return
     copy.carried.server_moves.append(move)

@@ -127,8 +127,8 @@ def fill_swapped_capacity(copy: WorkingCopy, job: PlannedJob) -> None:
 def restore_cores(copy: WorkingCopy) -> None:
     """Give core trainers to running jobs whose minimum consists partly of surplus pods (`beside-the-scheduler.md` 6).
 
-    Their growth comes as core already. Where that is not enough, one surplus trainer leaves and a core one takes its
-    room: one at a time, each a window after the last growth.
+    Their growth comes as core already. Where that is not enough, one surplus trainer leaves and a core one replaces
+    it: one at a time, each a window after the last growth.
     """
     for job in copy.dirty_jobs():
         is_whole = job.size >= job.spec.trainer.min_replicas and job.is_in_service(copy.now_s)

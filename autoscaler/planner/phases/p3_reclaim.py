@@ -91,11 +91,11 @@ def side_cost_of_shrink(copy: WorkingCopy, shape: int, alike: int) -> Callable[[
         return last_step_of(rich) if rich is not None and is_poor else 0
 
     def side_cost(victims: Victims) -> SideCost:
-        room = capacity.later[:, victims.at].tolist()
+        free = capacity.later[:, victims.at].tolist()
         for pod in victims.pods:
-            room = list(map(add, room, capacity.request_amounts(copy.shapes.number(pod.shape))))
-        count = min(alike, copies_that_fit(room, requests))
-        left = zip(room, requests, capacity.allocatable[:, victims.at].tolist(), strict=True)
+            free = list(map(add, free, capacity.request_amounts(copy.shapes.number(pod.shape))))
+        count = min(alike, copies_that_fit(free, requests))
+        left = zip(free, requests, capacity.allocatable[:, victims.at].tolist(), strict=True)
         leftover = sum((offered - count * amount) / allocatable for offered, amount, allocatable in left if amount > 0)
         return sum(moved_back(job, len(pods)) for job, pods in victims.taken), leftover
 

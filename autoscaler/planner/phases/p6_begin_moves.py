@@ -151,8 +151,8 @@ def evict_for_move(copy: WorkingCopy, at: int, shape: int, count: int, *, benefi
     Pods that are leaving the node already count as gone.
     """
     needed = [count * amount for amount in copy.capacity.request_amounts(shape)]
-    room = copy.capacity.later[:, at].tolist()
-    lacking = [max(0, amount - there) if amount else 0 for amount, there in zip(needed, room, strict=True)]
+    free = copy.capacity.later[:, at].tolist()
+    lacking = [max(0, amount - there) if amount else 0 for amount, there in zip(needed, free, strict=True)]
     taken: list[tuple[PlannedJob, Pod]] = []
     for job, pod in sorted(displaceable(copy, at), key=lambda pair: (-pair[0].share(), pair[0].spec.name)):
         if not any(lacking):

@@ -92,14 +92,14 @@ def allocate_emptiest(copy: WorkingCopy, shape: int, count: int, *, now: bool, e
     while heap and len(taken) < count:
         at = heap[0][1]
         taken.append(at)
-        room = left.get(at) or capacity.plain(at)
-        left[at] = room = [
+        node = left.get(at) or capacity.plain(at)
+        left[at] = node = [
             (later - requests, free - requests if now else free, allocatable)
-            for (later, free, allocatable), requests in zip(room, amounts, strict=True)
+            for (later, free, allocatable), requests in zip(node, amounts, strict=True)
         ]
-        slack = slacks_of(room, amounts)[now]
+        slack = slacks_of(node, amounts)[now]
         if slack < inf and not exists:
-            slack, _ = slacks_of(without_surplus(room, capacity.surplus[:, at].tolist()), amounts)
+            slack, _ = slacks_of(without_surplus(node, capacity.surplus[:, at].tolist()), amounts)
         if slack < inf:
             heapreplace(heap, (-slack, at))
         else:

@@ -108,10 +108,10 @@ class RelocationSearch:
         if blocked is not None:
             could_be &= ~blocked
         for at in self._nodes_with_most_idle(could_be):
-            room = self._room(at)
-            before = self._waste.trainers_worth(at, room)
+            free = self._free_on(at)
+            before = self._waste.trainers_worth(at, free)
             for count in range(1, MOST_TOGETHER + 1):
-                left = minus(room, amounts, times=count)
+                left = minus(free, amounts, times=count)
                 after = None if min(left) < 0 else self._waste.trainers_worth(at, left)
                 taken = None if before is None or after is None else first_on_distinct_nodes(sources, at, count)
                 if taken is None or before is None or after is None:
@@ -133,14 +133,14 @@ class RelocationSearch:
 
     def _gain_on_leaving(self, at: int, shape: int) -> int:
         """Return how much the node's worth rises when such a server leaves it."""
-        room = self._room(at)
-        after = self._waste.trainers_worth(at, tuple(map(add, room, self._amounts(shape))))
-        before = self._waste.trainers_worth(at, room)
+        free = self._free_on(at)
+        after = self._waste.trainers_worth(at, tuple(map(add, free, self._amounts(shape))))
+        before = self._waste.trainers_worth(at, free)
         return 0 if after is None or before is None else after - before
 
-    def _room(self, at: int) -> ColumnAmounts:
-        room, freed = self._waste.free_without_surplus(at), self._freed.get(at)
-        return room if freed is None else tuple(map(add, room, freed))
+    def _free_on(self, at: int) -> ColumnAmounts:
+        free, freed = self._waste.free_without_surplus(at), self._freed.get(at)
+        return free if freed is None else tuple(map(add, free, freed))
 
     def _amounts(self, shape: int) -> ColumnAmounts:
         return self._copy.capacity.request_amounts(shape)

@@ -78,12 +78,12 @@ class NodeCapacity:
 
     def fits(self, groups: Sequence[Candidates], counts: Sequence[int]) -> bool:
         """True if the request fits after these counts of each group have left."""
-        room = list(self.later)
+        free = list(self.later)
         for group, count in zip(groups, counts, strict=True):
             for amounts in group.amounts[:count]:
                 for column, amount in enumerate(amounts):
-                    room[column] += amount
-        return amounts_fit(room, self.requests)
+                    free[column] += amount
+        return amounts_fit(free, self.requests)
 
 
 def cheapest_victims(
@@ -142,27 +142,27 @@ def candidates(copy: WorkingCopy, reclaimable: Reclaimable, at: int) -> list[Can
     return sorted(found, key=lambda group: group.price)
 
 
-def fewest_on(room: NodeCapacity, groups: list[Candidates]) -> Victims | None:
+def fewest_on(node: NodeCapacity, groups: list[Candidates]) -> Victims | None:
     """Return the cheapest set of these trainers on one node without which the pod fits; None if none is enough."""
     limits = [len(group.pods) for group in groups]
-    if not room.fits(groups, limits):
+    if not node.fits(groups, limits):
         return None
     best: Victims | None = None
     for counts in islice(counts_by_sum(limits), CHOICES_TRIED):
         if best is not None and sum(counts) > best.cost[0]:
             return best
-        if room.fits(groups, counts):
-            victims = choice(room, groups, counts)
+        if node.fits(groups, counts):
+            victims = choice(node, groups, counts)
             best = victims if best is None else min(best, victims, key=lambda found: found.cost)
-    return best if best is not None else in_fair_order(room, groups)
+    return best if best is not None else in_fair_order(node, groups)
 
 
-def choice(room: NodeCapacity, groups: Sequence[Candidates], counts: Sequence[int]) -> Victims:
+def choice(node: NodeCapacity, groups: Sequence[Candidates], counts: Sequence[int]) -> Victims:
     """Return the choice of taking these counts of each group."""
     taken = [(group, count) for group, count in zip(groups, counts, strict=True) if count]
     removed = sum(group.removed_by(count) for group, count in taken)
     return Victims(
-        at=room.at,
+        at=node.at,
         taken=tuple((group.job, group.pods[:count]) for group, count in taken),
         cost=(removed, tuple(sorted((group.price for group, _ in taken), reverse=True))),
     )
@@ -185,13 +185,13 @@ def counts_of_total(limits: list[int], total: int) -> Iterator[tuple[int, ...]]:
             yield (count, *rest)
 
 
-def in_fair_order(room: NodeCapacity, groups: list[Candidates]) -> Victims:
+def in_fair_order(node: NodeCapacity, groups: list[Candidates]) -> Victims:
     """Take group after group until the pod fits, then return the trainers that are not needed."""
     counts = [len(group.pods) for group in groups]
     for index in reversed(range(len(groups))):
         while counts[index]:
             counts[index] -= 1
-            if not room.fits(groups, counts):
+            if not node.fits(groups, counts):
                 counts[index] += 1
                 break
-    return choice(room, groups, counts)
+    return choice(node, groups, counts)

@@ -84,7 +84,7 @@ class Waste:
         best = inf
         for count in range(1, max(1, min(copies(requests, free), self._wanted.get(shape, 1), BATCH)) + 1):
             batch = tuple(count * amount for amount in requests)
-            growth = sum(weight * patterns.growth(room, batch, count * worth) for weight, room in levels)
+            growth = sum(weight * patterns.growth(level, batch, count * worth) for weight, level in levels)
             best = min(best, growth / (total * count))
         return best
 
@@ -114,7 +114,7 @@ class Waste:
     def _ahead(self) -> AfterWebDrains:
         return AfterWebDrains(self._copy)
 
-    def trainers_worth(self, at: int, room: ColumnAmounts) -> int | None:
+    def trainers_worth(self, at: int, free: ColumnAmounts) -> int | None:
         """Return the worth of a node's free amounts to trainers, in the unit of `worth_of`.
 
         Returns None for a node far from full: nothing is wasted there.
@@ -123,7 +123,7 @@ class Waste:
         patterns = self._movers.get(side)
         if patterns is None:
             patterns = self._movers[side] = patterns_of(tuple(self._trainers_there(side)))
-        return patterns.worth(room)
+        return patterns.worth(free)
 
     def free_without_surplus(self, at: int) -> ColumnAmounts:
         """Return what can be free on the node once all surplus there has left."""
@@ -132,8 +132,8 @@ class Waste:
     def _free_on(self, at: int, *, is_lasting: bool) -> ColumnAmounts:
         """Return what pods may fill: for one that stays, all that can be free once surplus has left."""
         capacity = self._copy.capacity
-        room = capacity.later[:, at] + capacity.surplus[:, at] if is_lasting else capacity.later[:, at]
-        return tuple(room.tolist())
+        free = capacity.later[:, at] + capacity.surplus[:, at] if is_lasting else capacity.later[:, at]
+        return tuple(free.tolist())
 
     def _patterns_at(self, at: int) -> Patterns:
         side = self._sides[at]
@@ -218,7 +218,7 @@ class AfterWebDrains:
         web = sorted(self._web.get(at, ()), reverse=True)[:MOST_PODS]
         found = [free]
         for amounts in web:
-            found.append(tuple(room + amount for room, amount in zip(found[-1], amounts, strict=True)))
+            found.append(tuple(free + amount for free, amount in zip(found[-1], amounts, strict=True)))
         return list(zip(self._weights(len(web)), found, strict=True))
 
     def _weights(self, count: int) -> Sequence[int]:

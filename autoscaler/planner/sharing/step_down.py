@@ -112,11 +112,11 @@ def helpful_nodes(copy: WorkingCopy, shape: int, offers: Offers, count: int) -> 
 def places_on(copy: WorkingCopy, shape: int, at: int, leaving: Sequence[int]) -> list[int]:
     """Return how many pods of the shape fit on the node once none, one, two ... of these shapes are gone."""
     amounts = copy.shapes.amounts[shape]
-    room = [later for later, _, _ in copy.capacity.plain(at)]
-    places = [copies_that_fit(room, amounts)]
+    free = [later for later, _, _ in copy.capacity.plain(at)]
+    places = [copies_that_fit(free, amounts)]
     for number in leaving:
-        room = list(map(add, room, copy.capacity.request_amounts(number)))
-        places.append(copies_that_fit(room, amounts))
+        free = list(map(add, free, copy.capacity.request_amounts(number)))
+        places.append(copies_that_fit(free, amounts))
     return places
 
 

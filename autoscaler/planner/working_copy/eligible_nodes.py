@@ -226,7 +226,7 @@ class NodeFit(NodeArrays):
 
     def fits_without(self, at: int, shape: int, gone: Iterable[int]) -> bool:
         """True if one such pod could be reserved on the node once pods of these shapes are gone."""
-        room = self.later[:, at].tolist()
+        free = self.later[:, at].tolist()
         for other in gone:
-            room = [amount + more for amount, more in zip(room, self.request_amounts(other), strict=True)]
-        return amounts_fit(room, self.shapes.amounts[shape])
+            free = [amount + more for amount, more in zip(free, self.request_amounts(other), strict=True)]
+        return amounts_fit(free, self.shapes.amounts[shape])

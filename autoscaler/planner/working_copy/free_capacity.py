@@ -167,8 +167,8 @@ class FreeCapacity(NodeFit):
         slack: NodeScores = np.zeros(len(self))
         for column, amount in enumerate(self.shapes.amounts[shape]):
             if amount > 0:
-                room = self.later[column] + self.surplus[column]
-                slack += ((room - amount) / self.divisor[column]).astype(np.float64)
+                free = self.later[column] + self.surplus[column]
+                slack += ((free - amount) / self.divisor[column]).astype(np.float64)
         return slack
 
     def fit_somewhere(self, shapes: Collection[int]) -> set[int]:

@@ -92,10 +92,10 @@ class NodeArrays:
     def plain(self, at: int) -> PlainNode:
         """Return one node in plain numbers: by column what is free later, what is free now, and what the node has in
         all."""
-        if (room := self._plain.get(at)) is None:
+        if (node := self._plain.get(at)) is None:
             rows = (self.later[:, at], self.free[:, at], self.divisor[:, at])
-            room = self._plain[at] = list(zip(*[row.tolist() for row in rows], strict=True))
-        return room
+            node = self._plain[at] = list(zip(*[row.tolist() for row in rows], strict=True))
+        return node
 
     # Nodes by name.
 
@@ -163,10 +163,10 @@ class NodeArrays:
         if surplus:
             self.surplus[:, at] += asked if surplus == 1 else surplus * asked
         self.touched.append(at)
-        if (room := self._plain.get(at)) is not None:
+        if (node := self._plain.get(at)) is not None:
             self._plain[at] = [
                 (held + later * amount, left + free * amount, whole)
-                for (held, left, whole), amount in zip(room, self._padded[shape], strict=True)
+                for (held, left, whole), amount in zip(node, self._padded[shape], strict=True)
             ]
 
     def allocate(self, at: int, shape: int, *, now: bool) -> None:

@@ -24,7 +24,7 @@ NewPod = tuple[Role, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaExcess:
-    """A quota limit that is too small for the requested pods. `room`: its remaining amount."""
+    """A quota limit that is too small for the requested pods. `remaining`: of its amount."""
 
     quota: Quota
     resource: str
@@ -103,9 +103,9 @@ class QuotaUsage:
             needed = sum(self._amount(job.shapes[role], column) for role in counted)
             if needed <= 0:
                 continue
-            room = left - self._taken(quota, job.spec.namespace, column, now=now)
-            if needed > room:
-                yield QuotaExcess(quota=quota, resource=resource, column=column, remaining=room, needed=needed)
+            remaining = left - self._taken(quota, job.spec.namespace, column, now=now)
+            if needed > remaining:
+                yield QuotaExcess(quota=quota, resource=resource, column=column, remaining=remaining, needed=needed)
 
     def _taken(self, quota: Quota, namespace: str, column: int, *, now: bool) -> int:
         """Return what this plan has added to the used amount of a quota; later: less what leaves."""

@@ -109,14 +109,14 @@ def unit_of(trainer: TrainerSpec) -> Shape:
     )
 
 
-def slacks_of(room: PlainNode, amounts: Sequence[int]) -> tuple[float, float]:
+def slacks_of(node: PlainNode, amounts: Sequence[int]) -> tuple[float, float]:
     """Slacks of a node for one pod (reserved, created): free part after placing it, summed over its resources.
 
-    `room`: by column what is free later, what is free now, and what the node has in all. Infinity where the pod does
+    `node`: by column what is free later, what is free now, and what the node has in all. Infinity where the pod does
     not fit.
     """
     slack, is_free = 0.0, True
-    for amount, (later, free, divisor) in zip(amounts, room, strict=False):
+    for amount, (later, free, divisor) in zip(amounts, node, strict=False):
         if amount > 0:
             if amount > later:
                 return inf, inf
@@ -126,9 +126,9 @@ def slacks_of(room: PlainNode, amounts: Sequence[int]) -> tuple[float, float]:
     return slack, slack if is_free else inf
 
 
-def without_surplus(room: PlainNode, surplus: Sequence[int]) -> PlainNode:
+def without_surplus(node: PlainNode, surplus: Sequence[int]) -> PlainNode:
     """Return a node's free amounts without this surplus, summed as `FreeCapacity.slack_without_surplus` sums."""
-    return [(later + more, free, whole) for (later, free, whole), more in zip(room, surplus, strict=True)]
+    return [(later + more, free, whole) for (later, free, whole), more in zip(node, surplus, strict=True)]
 
 
 def amounts_fit(free: Sequence[int], amounts: Sequence[int]) -> bool:
