@@ -78,7 +78,7 @@ class CodeNames:
                     return True
         if parts[0] in self._classes:
             return self._are_attributes(parts)
-        return _is_of_library(name) or (parts[0] in self._modules[module].used and self._defined.issuperset(parts))
+        return _is_of_library(name) or (parts[0] in self._modules[module].used and self._defined.issuperset(parts[1:]))
 
     def _are_attributes(self, parts: list[str]) -> bool:
         return all(map(self._is_attribute, parts, parts[1:]))

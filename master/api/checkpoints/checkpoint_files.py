@@ -53,8 +53,8 @@ def file_digest(
 ) -> str:
     """SHA-256 of the first `size_bytes`, read in pieces.  Raises StorageAlteredError when the file is shorter.
 
-    `give_up_s` (of `time.monotonic`): StorageError is raised after it.  `tell` is called with the bytes read after
-    each piece.
+    `deadline_s` (of `time.monotonic`): StorageError is raised after it.  `on_progress` is called with the bytes read
+    after each piece.
     """
     digest = hashlib.sha256()
     for offset in range(0, size_bytes, _PIECE_BYTES):
@@ -75,7 +75,7 @@ def check_file(
 ) -> None:
     """Check that the file has the size and digest of its record.  Raises StorageError.
 
-    `give_up_s`: an instant of `time.monotonic` after which it is not read further; `tell`: hears how far it is.
+    `deadline_s`: an instant of `time.monotonic` after which it is not read further; `on_progress`: see `file_digest`.
     """
     found = file_digest(storage, file.name, size_bytes=file.size_bytes, deadline_s=deadline_s, on_progress=on_progress)
     if _is_longer(storage, file):

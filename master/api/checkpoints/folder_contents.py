@@ -160,7 +160,7 @@ def set_aside(
 
 
 def _set_head(storage: Storage, keep: Manifest | None, target: str, above: Lineage, check: Callable[[], None]) -> None:
-    """Point HEAD at the kept manifest; move its old target under `away`."""
+    """Point HEAD at the kept manifest; move the old HEAD to `target`."""
     if storage.exists(HEAD):
         head = storage.read(HEAD)
         with suppress(ManifestError):

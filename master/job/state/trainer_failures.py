@@ -69,7 +69,7 @@ class FailureCounts:
 def count_failure(
     failures: FailureCounts, failure: FailureNote, *, has_raised: bool, is_evidence: bool
 ) -> FailureCounts:
-    """One trainer failed with `note.positions` in flight; no change when this process has failed before.
+    """One trainer failed with `failure.positions` in flight; no change when this process has failed before.
 
     `has_raised`: its script raised, it was not just killed.  `is_evidence`: the failure counts against the positions.
     """
