@@ -203,7 +203,7 @@ class ClusterPlace:
         return cluster_columns(time.time(), used=used, has_namespaces=has_namespaces)
 
     def _notes_of(self, found: ClusterSnapshot) -> Sequence[str]:
-        """What the user is told about the snapshot."""
+        """Notes for the user about the snapshot."""
         return (*found.origin, *found.omissions)
 
     # ---- calls --------------------------------------------------------------------------------------------------

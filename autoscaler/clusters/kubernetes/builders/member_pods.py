@@ -116,10 +116,10 @@ def owner_reference(job: KubeJob) -> dict[str, Any]:
 def template_metadata(template: RoleTemplate, labels: Raw) -> dict[str, Any]:
     """Return the user's labels and annotations, overridden by EDL's."""
     metadata = part(template.raw, "metadata")
-    told: dict[str, Any] = {"labels": {**part(metadata, "labels"), **labels}}
+    built: dict[str, Any] = {"labels": {**part(metadata, "labels"), **labels}}
     if annotations := part(metadata, "annotations"):
-        told["annotations"] = dict(annotations)
-    return told
+        built["annotations"] = dict(annotations)
+    return built
 
 
 def with_identity(spec: Raw, template: RoleTemplate, variables: list[dict[str, Any]], *, secret: str) -> dict[str, Any]:
@@ -141,11 +141,11 @@ def has_no_command(container: Raw) -> bool:
 
 def with_program(container: Raw, command: tuple[str, ...], image: str) -> dict[str, Any]:
     """Return the container with the role's own program and image where the user named none."""
-    told = dict(container)
+    built = dict(container)
     if has_no_command(container):
-        told["command"] = list(command)
-    told.setdefault("image", image)
-    return told
+        built["command"] = list(command)
+    built.setdefault("image", image)
+    return built
 
 
 def _liveness(container: Raw) -> dict[str, Any]:

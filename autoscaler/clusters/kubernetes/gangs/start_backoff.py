@@ -155,12 +155,12 @@ def observe_gangs(
     lost: list[LatePods] = []
     for item in items:
         with errors.isolate(item.job, GuardedTask.POD_BINDING):
-            account, gone = observe_gang(kept.get(item.job, StartRecord()), item, now_s, limit_s)
+            account, late = observe_gang(kept.get(item.job, StartRecord()), item, now_s, limit_s)
             accounts.pop(item.job, None)
             if account != StartRecord():
                 accounts[item.job] = account
-            if gone is not None:
-                lost.append(gone)
+            if late is not None:
+                lost.append(late)
     return GangStarts(records=accounts), tuple(lost)
 
 
@@ -176,9 +176,9 @@ def observe_gang(
     late = frozenset(pod for pod, wait in waits.items() if now_s >= wait.until_s)
     start = _wait(before.begun, now_s, limit_s + MASTER_LIMIT_S)
     if late or (item.is_starting and now_s >= start.until_s):
-        gone = item.bound | item.unbound if item.is_starting else late
-        lost = LatePods(job=item.job, pods=gone, reason=_describe_failure(item, late, waits, start))
-        left = {pod: wait for pod, wait in waits.items() if pod not in gone}
+        to_delete = item.bound | item.unbound if item.is_starting else late
+        lost = LatePods(job=item.job, pods=to_delete, reason=_describe_failure(item, late, waits, start))
+        left = {pod: wait for pod, wait in waits.items() if pod not in to_delete}
         backoff = replace(back_off(before.backoff, now_s), unschedulable_reason=item.unschedulable_reason)
         return StartRecord(unbound=left, backoff=backoff), lost
     if item.is_starting and (item.bound or item.unbound):

@@ -32,18 +32,18 @@ def beside_templates(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_longer(value: Any, most: int) -> bool:
     """True if the object is longer than `most` characters of text; stops counting there."""
-    left, rest = most, [value]
-    while rest and left >= 0:
-        found = rest.pop()
-        kind = type(found)  # of what JSON gives; asked of every pod of every listing
+    left, pending = most, [value]
+    while pending and left >= 0:
+        found = pending.pop()
+        kind = type(found)  # one of JSON's types; called for every pod of every listing
         if kind is str:
             left -= len(found) + 2
         elif kind is dict:
             left -= 2 * len(found) + sum(map(len, found))
-            rest.extend(found.values())
+            pending.extend(found.values())
         elif kind is list:
             left -= len(found)
-            rest.extend(found)
+            pending.extend(found)
         else:
             left -= 4
     return left < 0

@@ -241,9 +241,9 @@ def _short_pod(trimmed: Raw) -> Raw:
 
 def _short_spec(spec: Raw, status: Raw) -> Raw:
     """Return a spec with one container that requests what all request, without node requirements."""
-    asked = pod_request(spec, status)
-    amounts = {"cpu": f"{asked.cpu_milli}m", "memory": str(asked.memory_bytes), GPU: str(asked.gpu_count)}
-    devices = [(name, str(amount)) for name, amount in asked.extended if name != POD_COUNT]
+    occupied = pod_request(spec, status)
+    amounts = {"cpu": f"{occupied.cpu_milli}m", "memory": str(occupied.memory_bytes), GPU: str(occupied.gpu_count)}
+    devices = [(name, str(amount)) for name, amount in occupied.extended if name != POD_COUNT]
     requests = amounts | dict(devices[: MOST_RESOURCES - len(amounts)])
     kept = {name: value for name, value in spec.items() if name in _SHORT_SPEC}
     return {**kept, TOO_LONG: True, "containers": [{"name": "all", "resources": {"requests": requests}}]}
