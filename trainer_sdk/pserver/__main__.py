@@ -117,6 +117,7 @@ def _run(variables: Mapping[str, str]) -> int:
         if departure.is_leaving and not was_leaving:
             log.info("received SIGTERM: staying up to %.1f s until other servers have the buckets", environment.drain_s)
             member.leave("SIGTERM")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of the interpreter would restore the default, which kills
     is_owning = service.has_buckets
     log.info("ends, %s", "with buckets that no other server has" if is_owning else "with no buckets")
     listener.close()
