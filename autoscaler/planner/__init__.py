@@ -8,9 +8,11 @@ P1   `phases.p1_external_pods`    pending external pods are placed where the sch
 P2   `phases.p2_retain`           what jobs retain; running ones get their core back
      `phases.p2_finish_moves`     servers whose replacement is ready leave
 P3   `phases.p3_reclaim`          surplus leaves for external pods that fit nowhere
-P4   `phases.p4_gangs`            waiting jobs start whole (`p4_gang_room`: in which capacity)
-P5   `phases.p5_water_filling`    free capacity goes to the lowest weighted dominant share
+P4   `phases.p4_gangs`            waiting jobs start whole (`p4_gang_capacity`: in which capacity)
+P5   `phases.p5_water_filling`    free capacity goes to the lowest weighted dominant share (called by P6)
 P6   `phases.p6_transfer`         a step goes from a rich job to a poor one, voluntarily
+     `phases.p2_retain`           surplus trainers that make up a minimum are replaced by core ones (`restore_cores`)
+     `sharing.elastic_servers`    servers follow their trainers (`complete_servers`)
      `phases.p6_begin_moves`      servers begin to move to where they waste less
 P7   `phases.p7_actions`          what is done now, and what waits
 ==== ============================ =====================================================================================

@@ -17,7 +17,7 @@ from autoscaler.domain import NOTHING, Admission, Bar, Bottleneck, Cause, JobNam
 from autoscaler.planner.formatting import describe, describe_shape
 from autoscaler.planner.phases.p1_external_pods import place_headroom
 from autoscaler.planner.phases.p3_reclaim import reclaim_surplus
-from autoscaler.planner.phases.p4_gang_room import (
+from autoscaler.planner.phases.p4_gang_capacity import (
     free_quota,
     leaving_placements,
     mask_of_barred,
