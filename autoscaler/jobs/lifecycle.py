@@ -97,7 +97,7 @@ class TrainerEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerFailed:
-    """A trainer ended unasked.  `story` is for the user: how it ended, and the last lines of its log."""
+    """A trainer ended unasked.  `exit_description` is for the user: how it ended, and the last lines of its log."""
 
     pod: str
     exit_description: str
