@@ -84,9 +84,9 @@ class FailureStatus:
 class JobStatus:
     phase: JobPhase
     problem: str  # why training is stopped: no lease is granted until it is resolved; empty: no problem
-    checkpoint_problem: str  # why the last commit was given up; training goes on, and so do attempts
-    store_problem: str  # why the store takes no writes; training goes on, checkpoints and what else is durable wait
-    moves_problem: str  # what does not arrive between servers; training goes on, it is tried again
+    checkpoint_problem: str  # why the last commit was given up; training and attempts continue
+    store_problem: str  # why the store takes no writes; training continues, checkpoints and other durable writes wait
+    moves_problem: str  # moves that timed out; training continues, they are retried
     term: Term
     lineage: Lineage
     head: ManifestId | None

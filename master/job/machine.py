@@ -76,7 +76,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Jo
     """The state of a new master: it adopts at most one manifest and ends unfinished work before it grants leases
     (rules 17, 18).
     """
-    reserved, holding = high_water.initial_marks(durable)
+    mark, lease_holders = high_water.initial_marks(durable)
     state = MasterState(
         config=config,
         term=term,
@@ -87,8 +87,8 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Jo
         backups=durable.backups,
         moves=BucketMoves(intents=durable.intents),
         scale=ServerScale(target=min(durable.servers or config.servers, config.most_servers)),
-        reserved=reserved,
-        holding=holding,
+        high_water=mark,
+        lease_holders=lease_holders,
         origin=durable.origin,
     )
     turn = Turn(state, now)

@@ -34,7 +34,7 @@ def _check_leases(state: MasterState) -> None:
 
 
 def _check_mark(state: MasterState) -> None:
-    frontier, mark = state.dispatch.frontier, state.reserved
+    frontier, mark = state.dispatch.frontier, state.high_water
     covers = frontier <= mark.below or mark.is_writing or state.stage is not RecoveryStage.SERVING
     _expect(covers, f"rule 18: leases up to {frontier}, and the high-water mark stays at {mark.below}")
 

@@ -99,7 +99,7 @@ class TermRuntime:
         self._inbox = EventQueue(limit=MAX_WAITING_EVENTS)
         self._persistence = StoreWriter(store, term, self._handle_outcome)
         self._streams = MemberStreams()
-        self.is_over = False  # no stream is to be opened any more: nobody would end it
+        self.is_over = False  # no stream is to be opened any more: it would never be ended
         self._tasks: set[asyncio.Task[None]] = set()
         self._head_file = HeadFile(folder)
         self._failure: BaseException | None = None  # of one of them: a bug, for what can go wrong is an event
@@ -121,7 +121,7 @@ class TermRuntime:
         """Serves the term.  Raises TermEndedError when it is over; afterwards nothing leaves on any stream."""
         writes = asyncio.create_task(self._persistence.run())
         try:
-            if self._head is not None:  # whoever committed it may have been killed before that
+            if self._head is not None:  # the master that committed it may have been killed before that
                 self._start(self._head_file.write(self._head.id))
             self._start(asyncio.to_thread(self._folder.discard_leftovers))
             self._perform(self._first_effects)

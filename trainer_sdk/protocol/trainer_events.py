@@ -247,7 +247,7 @@ class ReportRefusal:
 
 class FinishReason(StrEnum):
     ENDED = "ended"  # everything is trained and committed
-    DRAINED = "drained"  # this trainer has to go; the job goes on
+    DRAINED = "drained"  # this trainer terminates; the job continues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

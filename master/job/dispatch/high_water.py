@@ -37,19 +37,19 @@ def initial_marks(durable: Durable) -> tuple[HighWaterMark, LeaseHolders]:
 
 def reserve(turn: Turn) -> None:
     """Moves the mark once leases have used half of the last block, and names the trainers; one write at a time."""
-    state, mark = turn.state, turn.state.reserved
+    state, mark = turn.state, turn.state.high_water
     if state.stage is not RecoveryStage.SERVING or state.dataset is None or mark.is_writing:
         return
     total, frontier = state.dataset.dataset.size * state.dataset.dataset.epochs, state.dispatch.frontier
     smallest = state.config.high_water_batches * state.dispatch.batch_size
-    trainers = state.holding.trainers if len(state.holding.trainers) <= MOST_NAMED else None
+    trainers = state.lease_holders.trainers if len(state.lease_holders.trainers) <= MOST_NAMED else None
     if mark.below < min(total, frontier + max(mark.block, smallest) // 2):
         block = max(smallest, next_block(mark, turn.now, lasts_ns=state.config.high_water_ns))
         below = min(total, max(mark.below, frontier) + block)
         mark = HighWaterMark(below=below, block=min(total, block), at=turn.now)
     elif trainers is mark.trainers or trainers == mark.trainers:
         return
-    turn.change(reserved=replace(mark, is_writing=True, trainers=trainers))
+    turn.change(high_water=replace(mark, is_writing=True, trainers=trainers))
     named = None if trainers is None else tuple(sorted(trainers.values()))
     turn.emit(Persist(write=ReserveHighWater(below=mark.below, trainers=named)))
 
@@ -63,12 +63,12 @@ def next_block(last: HighWaterMark, now: Instant, *, lasts_ns: int) -> int:
 
 def handle_recorded(turn: Turn) -> None:
     """The mark is durable."""
-    turn.change(reserved=replace(turn.state.reserved, is_writing=False))
+    turn.change(high_water=replace(turn.state.high_water, is_writing=False))
 
 
 def add_trainer(turn: Turn, key: MemberKey) -> None:
     """The trainer is here with its leases; no other process of its name is awaited."""
-    before = turn.state.holding
+    before = turn.state.lease_holders
     if before.trainers.get(key.name) != key:
         before = replace(before, trainers=before.trainers.put(key.name, key))
     _await_less(turn, before, key.name)
@@ -76,26 +76,27 @@ def add_trainer(turn: Turn, key: MemberKey) -> None:
 
 def remove_trainer(turn: Turn, key: MemberKey) -> None:
     """The trainer's leases have returned."""
-    before = turn.state.holding
+    before = turn.state.lease_holders
     _await_less(turn, replace(before, trainers=before.trainers.without(key.name)), key.name)
 
 
 def stop_waiting_for_trainers(turn: Turn) -> None:
     """Stop waiting for trainers of an earlier master: all TODO may be granted (rule 18)."""
     state = turn.state
-    trainers = state.holding.trainers
-    for name in state.holding.awaited or ():
+    trainers = state.lease_holders.trainers
+    for name in state.lease_holders.awaited or ():
         trainers = trainers.without(name)
     turn.change(
-        holding=LeaseHolders(trainers=trainers, awaited=NO_TRAINERS), dispatch=replace(state.dispatch, granting_from=0)
+        lease_holders=LeaseHolders(trainers=trainers, awaited=NO_TRAINERS),
+        dispatch=replace(state.dispatch, granting_from=0),
     )
 
 
-def _await_less(turn: Turn, holding: LeaseHolders, name: MemberName) -> None:
+def _await_less(turn: Turn, lease_holders: LeaseHolders, name: MemberName) -> None:
     """The reclaim window ends early once every trainer is back."""
-    if holding.awaited:
-        holding = replace(holding, awaited=holding.awaited.without(name))
-    if holding is not turn.state.holding:
-        turn.change(holding=holding)
-    if holding.awaited == NO_TRAINERS and turn.state.dispatch.granting_from:
+    if lease_holders.awaited:
+        lease_holders = replace(lease_holders, awaited=lease_holders.awaited.without(name))
+    if lease_holders is not turn.state.lease_holders:
+        turn.change(lease_holders=lease_holders)
+    if lease_holders.awaited == NO_TRAINERS and turn.state.dispatch.granting_from:
         stop_waiting_for_trainers(turn)

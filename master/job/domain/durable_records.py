@@ -47,7 +47,7 @@ class LineageRecord:
 class RefoundingRecord:
     """The checkpoint from which the store was refounded, and whether files were set aside (ADR 0189)."""
 
-    base: ManifestId | None  # the only checkpoint that stays in the folder; None: the job began anew
+    base: ManifestId | None  # the only checkpoint that stays in the folder; None: the job started from zero
     history: HistoryId  # names where the rest is set aside
     above: Lineage  # everything that is set aside is of this lineage or an older one
     fallback_note: str = ""  # of a fallback, for people

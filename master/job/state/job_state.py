@@ -57,7 +57,7 @@ class MasterState:
     lineage: LineageRecord | None = None  # as recorded
     head: Manifest | None = None
     dataset: DatasetRecord | None = None  # as recorded
-    declaring: DatasetRecord | None = None  # being recorded
+    pending_declaration: DatasetRecord | None = None  # being recorded
     route: Route | None = None
     backups: Backups | None = None  # beside the route, where buckets have two copies
     writing: DurableWrite | None = None  # the one change of head, lineage or quarantine under way
@@ -72,10 +72,10 @@ class MasterState:
     weights: FrozenMap[int, Weight] = NO_WEIGHTS  # of buckets, as far as their owners have reported them
     scale: ServerScale = field(default_factory=ServerScale)
     owner: MemberKey | None = None  # the trainer that holds the model, in a job without servers (rule 35)
-    is_world_free: bool = False  # nobody has held the model of this lineage yet
+    has_no_holder: bool = False  # no trainer has held the model of this lineage yet
     reclaim_ends: Instant | None = None  # until then leases of an earlier master may be claimed (rule 18)
-    reserved: HighWaterMark = field(default_factory=HighWaterMark)
-    holding: LeaseHolders = field(default_factory=LeaseHolders)
+    high_water: HighWaterMark = field(default_factory=HighWaterMark)
+    lease_holders: LeaseHolders = field(default_factory=LeaseHolders)
     final_saver: MemberKey | None = None  # trainer chosen for the final save, until FinalSaved arrives
     is_final_saved: bool = False
     failed: str = ""  # the job is given up, for this reason

@@ -43,7 +43,7 @@ class Trainer:
     start_by: Instant | None = None  # until then any message counts as progress
     has_worked: bool = False  # completed a batch: what it fails at later may be to blame (M4)
     has_declared: bool = False
-    refusal: str = ""  # of what it declared, where nobody could declare it: it ends, and the job with it
+    refusal: str = ""  # of its declaration, where any trainer's would be refused: it ends, and the job with it
 
     @property
     def is_connected(self) -> bool:

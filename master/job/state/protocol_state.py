@@ -42,20 +42,20 @@ class RecoveryState:
     """Progress of a recovery towards SERVING (`recovery`)."""
 
     stage: RecoveryStage = RecoveryStage.ADOPTING
-    must_raise: bool = False  # a server was lost: nothing of this lineage may go on
-    rolls_back: bool = False  # ... nor may anybody keep what it has: buckets disagree
+    must_raise: bool = False  # a server was lost: this lineage has ended
+    rolls_back: bool = False  # ... nor may servers keep what they have: buckets disagree
     kept: Route | None = None  # the table by which servers keep what they have (rule 30); None: nothing is kept
-    departed: frozenset[int] = frozenset()  # ordinals of owners that were leaving: nobody need come in their place
+    departed: frozenset[int] = frozenset()  # ordinals of owners that were leaving: no successor is needed
     quarantine: PositionSet = EMPTY  # goes into the next lineage record (rule 31)
     marks: FrozenMap[int, MarksReport] = _NO_MARKS
     is_second_request: bool = False  # other owners were asked for marks before: an answer may be from then
     restored: frozenset[int] = frozenset()
-    resend_at: Instant | None = None  # when servers that have not answered are asked again
+    resend_at: Instant | None = None  # when servers that have not answered get the request again
     owners_wait_ends: Instant | None = None  # until then missing owners may still come (`server_quorum`)
-    proceeds_without: bool = False  # that time is over: the servers that are here go on
+    proceeds_without: bool = False  # that time is over: the connected servers continue
     promotes_backups: bool = False  # missing owners were waited for long enough: their backups take over (rule 62)
     unreadable_since: Instant | None = None  # since a server reported a missing or altered file of the base
-    problem: str = ""  # why recovery does not go on, for people
+    problem: str = ""  # why recovery does not proceed, for people
 
 
 class CommitPhase(StrEnum):
@@ -110,7 +110,7 @@ class SkipState:
     positions: PositionSet
     skipped: PositionSet = EMPTY  # buckets that skip some of it for good
     applied: PositionSet = EMPTY  # buckets that have applied some of it; a bucket may be in both
-    backups: PositionSet = EMPTY  # buckets whose backup has answered too: it is asked after their owner
+    backups: PositionSet = EMPTY  # buckets whose backup has answered too, which comes after their owner
     resend_at: Instant
 
     @property

@@ -28,7 +28,7 @@ def handle_declare(turn: Turn, trainer: Trainer, message: Declare) -> None:
     state = turn.state
     record = DatasetRecord(dataset=message.dataset, tables=message.tables, own_model=message.own_model)
     if refused := _problem(state, trainer, record):
-        if not (state.dataset or state.declaring):
+        if not (state.dataset or state.pending_declaration):
             refusal = f"{refused.field}: {refused.message}"
             turn.change(members=put_trainer(state.members, replace(trainer, refusal=refusal)))
         turn.send(trainer.key, refused)
@@ -36,15 +36,15 @@ def handle_declare(turn: Turn, trainer: Trainer, message: Declare) -> None:
     turn.change(members=put_trainer(state.members, replace(trainer, has_declared=True)))
     if state.dataset:
         turn.send(trainer.key, _declared(state.dataset, record))
-    elif not state.declaring:
-        turn.change(declaring=record)
+    elif not state.pending_declaration:
+        turn.change(pending_declaration=record)
         turn.emit(Persist(write=RecordDataset(record=record)))
 
 
 def handle_recorded(turn: Turn, write: RecordDataset) -> None:
     """The declaration is durable: dispatch begins, and all trainers that declared the same are answered."""
-    turn.change(dataset=write.record, declaring=None)
-    turn.change(dispatch=initial_dispatch(turn.state, high_water=turn.state.reserved.below))
+    turn.change(dataset=write.record, pending_declaration=None)
+    turn.change(dispatch=initial_dispatch(turn.state, high_water=turn.state.high_water.below))
     for trainer in turn.state.members.registered():
         if trainer.has_declared:
             turn.send(trainer.key, _declared(write.record, write.record))
@@ -67,7 +67,7 @@ def _declared(holds: DatasetRecord, declared: DatasetRecord) -> Declared:
 def _problem(state: MasterState, trainer: Trainer, declared: DatasetRecord) -> Refused | None:
     if problem := _unusable(state, declared):
         return problem
-    holds = state.dataset or state.declaring
+    holds = state.dataset or state.pending_declaration
     if holds is None and state.head:
         holds = replace(declared, dataset=state.head.dataset, tables=state.head.tables)
     if holds and (difference := _difference(holds, declared)):

@@ -41,12 +41,12 @@ def try_admit(turn: Turn, trainer: Trainer) -> StartFrom | None:
     head_data = state.head.data if state.head else EMPTY
     holds_a_model = bool(trainer.applied)  # who has applied nothing may have registered while another held it
     is_of_this_world = holds_a_model and trainer.lineage == state.number and head_data <= trainer.applied
-    if is_of_this_world and not state.is_world_free:
+    if is_of_this_world and not state.has_no_holder:
         dispatch = unmark_done(state.dispatch, state.dispatch.done - trainer.applied)
         turn.change(owner=trainer.key, dispatch=mark_done(dispatch, trainer.applied))
         return _NOTHING
-    if state.is_world_free or state.owner == trainer.key:
-        turn.change(owner=trainer.key, is_world_free=False, dispatch=void_leases(state.dispatch))
+    if state.has_no_holder or state.owner == trainer.key:
+        turn.change(owner=trainer.key, has_no_holder=False, dispatch=void_leases(state.dispatch))
         return StartFrom(file=state.head.files[0], data=head_data) if state.head and state.head.files else _NOTHING
     if state.stage is not RecoveryStage.RAISING:
         lose_model(turn, f"{trainer.key.name} does not hold the model of world {state.number}")

@@ -32,7 +32,7 @@ def handle_failed(turn: Turn, trainer: Trainer, failure: Failed) -> None:
     failures, limit = turn.state.failures, state.config.backoff_limit
     if state.failed:
         return
-    if trainer.refusal and not (state.dataset or state.declaring):
+    if trainer.refusal and not (state.dataset or state.pending_declaration):
         turn.change(failed=f"the declaration of {trainer.key.name} is refused: {trainer.refusal}")
     elif failures.in_a_row >= max(1, limit):
         reason = f"{failures.in_a_row} failures in a row without one batch completed (backoffLimit {limit}); the last, "

@@ -69,7 +69,7 @@ class EtcdAccounts:
         """Delete user, role, keys and record of the job."""
         keys = JobKeys(job)
         async with self._one_at_a_time:
-            if self.is_separate:  # the user first: nobody writes a key after the keys are gone
+            if self.is_separate:  # the user first: no key is written after the keys are deleted
                 await self._change("UserDelete", rpc.AuthUserDeleteRequest(name=job), done=USER_UNKNOWN)
             await self._delete(keys.prefix, prefix_end(keys.prefix))
             if self.is_separate:

@@ -72,5 +72,5 @@ def _parse(response: Any, after: Revision) -> list[KeyEvent]:
             )
         raise StoreUnavailableError(f"etcd ended the watch: {response.cancel_reason}")
     if response.created and response.header.revision < after:
-        return [Resync(revision=response.header.revision)]  # a store that was lost and began anew
+        return [Resync(revision=response.header.revision)]  # a store that was lost and starts from zero
     return [parse_change(event) for event in response.events]

@@ -95,7 +95,7 @@ class PserverClient:
         self._shares: tuple[Share, ...] = ()
         self._layout = Layout.of((), 1)
         self._all_buckets = EMPTY
-        self._questions: dict[tuple[str, ...] | None, _PullRequest] = {}
+        self._pull_requests: dict[tuple[str, ...] | None, _PullRequest] = {}
         self._arrays: dict[str, Array] = {}
 
     def set_route(self, route: Route, tables: tuple[TableSpec, ...], bucket_count: int) -> None:
@@ -113,7 +113,7 @@ class PserverClient:
             known[place].close()
         self._layout, self._route, self._shares = layout, route, shares(route, layout)
         self._all_buckets = PositionSet.span(0, bucket_count)
-        self._questions.clear()
+        self._pull_requests.clear()
 
     def _connection(self, place: ServerPlace) -> ServerConnection:
         return ServerConnection(
@@ -133,8 +133,8 @@ class PserverClient:
 
         Raises NotReadyError (a server restores, or the route is old) and ServerUnavailableError.
         """
-        question = self._pull_request(names)
-        return PulledTables(self._pull_at_one_lineage(question.requests), dict(question.tables))
+        pull_request = self._pull_request(names)
+        return PulledTables(self._pull_at_one_lineage(pull_request.requests), dict(pull_request.tables))
 
     def pull_rows(self, name: str, ids: npt.ArrayLike) -> PulledRows:
         """These rows of a sparse table, in this order, repeats allowed.  Raises as `pull` does, and TableError."""
@@ -146,7 +146,7 @@ class PserverClient:
         places = rows_by_server(self._layout, self._current(), requested)
         parts = [np.empty((len(at), row_width(spec)), dtype=spec.dtype) for at in places]
         requests = [
-            self._rows_question(share, index, requested[at], part)
+            self._rows_request(share, index, requested[at], part)
             for share, at, part in zip(self._shares, places, parts, strict=True)
         ]
         lineage = self._pull_at_one_lineage(requests)
@@ -193,17 +193,17 @@ class PserverClient:
         """
         deadline_s = time.monotonic() + self._settings.budget_s
         flat = self._checked(positions, gradients)
-        question = self._pull_request(names)
+        pull_request = self._pull_request(names)
         requests = [
             (*self._push_request(share, lineage, positions, flat), *requested)
-            for share, requested in zip(self._shares, question.requests, strict=True)
+            for share, requested in zip(self._shares, pull_request.requests, strict=True)
         ]
         frames = exchange(self._connections, requests, deadline_s)
         rulings = _merged(_rulings(answers[:1] for answers in frames))
         answers = {decode_pull_answer(frame.head) for found in frames for frame in found[1:]}
         pulled = None
         if len(answers) == 1 and (only := answers.pop()).status is PullStatus.OK:
-            pulled = PulledTables(only.lineage, dict(question.tables))
+            pulled = PulledTables(only.lineage, dict(pull_request.tables))
         return PushAnswer(lineage=lineage, rulings=rulings), pulled
 
     # ---- requests ---------------------------------------------------------------------------------------------------
@@ -211,19 +211,19 @@ class PserverClient:
     def _pull_request(self, names: Iterable[str] | None) -> _PullRequest:
         """Requests for a pull of these tables; heads and memory are kept until the route changes."""
         key = None if names is None else tuple(names)
-        found = self._questions.get(key)
+        found = self._pull_requests.get(key)
         if found is None:
-            found = self._questions[key] = self._new_question(key)
+            found = self._pull_requests[key] = self._new_pull_request(key)
         return found
 
-    def _new_question(self, names: tuple[str, ...] | None) -> _PullRequest:
+    def _new_pull_request(self, names: tuple[str, ...] | None) -> _PullRequest:
         layout = self._layout
         wanted = range(len(layout.tables)) if names is None else [layout.index_of(name) for name in names]
         dense = [index for index in wanted if layout.dense[index] is not None]
         tables = {layout.tables[index].name: self._arrays[layout.tables[index].name] for index in dense}
-        return _PullRequest(tables, tuple(self._dense_question(share, dense) for share in self._shares))
+        return _PullRequest(tables, tuple(self._dense_request(share, dense) for share in self._shares))
 
-    def _dense_question(self, share: Share, tables: Iterable[int]) -> ServerRequests:
+    def _dense_request(self, share: Share, tables: Iterable[int]) -> ServerRequests:
         if not share.buckets:
             return ()
         sections: list[Section] = []
@@ -235,7 +235,7 @@ class PserverClient:
         head = PullHead(layout=self._layout.digest, buckets=share.buckets, sections=tuple(sections))
         return (ServerRequest(FrameKind.PULL, encode_pull(head), (), into),)
 
-    def _rows_question(self, share: Share, index: int, ids: Ids, into: Array) -> ServerRequests:
+    def _rows_request(self, share: Share, index: int, ids: Ids, into: Array) -> ServerRequests:
         section = Section(index, SectionKind.SPARSE, len(ids))
         head = PullHead(layout=self._layout.digest, buckets=share.buckets, sections=(section,))
         return (ServerRequest(FrameKind.PULL, encode_pull(head), list(padded([ids])), _with_padding([into])),)

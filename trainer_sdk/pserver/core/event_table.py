@@ -1,7 +1,7 @@
 """Event table of a parameter server: all decisions except pushes, on the master's orders and the shell's reports.
 
 `handle` is the one table of events; cuts are decided in `fork`, moves in `bucket_moves`, RESTORE in `restore`, SKIP and
-the question for marks here.  Pure.
+the request for marks here.  Pure.
 """
 
 from __future__ import annotations

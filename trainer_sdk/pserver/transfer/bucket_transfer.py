@@ -166,7 +166,7 @@ class BucketTransfer:
         shell = self._shell
         with shell.lock:
             if shell.model is None or shell.state.lineage != head.lineage:
-                return CopyStatus.ARRIVED  # the master tells the sender about the lineage
+                return CopyStatus.ARRIVED  # the master notifies the sender of the lineage
             if bucket_moves.can_stage(shell.state, head) and bucket_moves.has_base(shell.state, head):
                 return None
             return _status(shell.handle(CopyArrived(head=head)))  # a repeat: INSTALLED is reported again
@@ -186,7 +186,7 @@ class BucketTransfer:
         with shell.lock:
             model = shell.model if shell.state.lineage == head.lineage else None
         if model is None:
-            return CopyStatus.ARRIVED  # the master tells the sender about the lineage
+            return CopyStatus.ARRIVED  # the master notifies the sender of the lineage
         contents = unpack_bucket(head, body, model.layout)
         self._populate(head.bucket, contents, model)
         with shell.lock:

@@ -1,7 +1,7 @@
 """Bodies of pushes and pulls: raw arrays one after the other, each padded to 8 bytes, as views without copies.
 
 A dense table is the elements of the message's buckets in order (`DenseLayout.runs`); a sparse table of a push is int64
-ids, then rows.  A pull's question has the ids of its sparse tables, its answer the rows.  Pure.
+ids, then rows.  A pull request has the ids of its sparse tables, its answer the rows.  Pure.
 """
 
 from __future__ import annotations

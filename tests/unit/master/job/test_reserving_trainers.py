@@ -140,7 +140,7 @@ def test_a_store_that_is_away_is_told_afterwards_who_came(driver):
 def test_what_a_new_master_reads_it_compares_with_nothing_else(driver):
     """One map of them: each event asks whether it has changed, and of a thousand names that would cost."""
     take_over(driver)
-    assert driver.state.holding.trainers is driver.state.reserved.trainers
+    assert driver.state.lease_holders.trainers is driver.state.high_water.trainers
 
 
 def crowd(count):
@@ -155,7 +155,7 @@ def reservations(driver):
 
 def test_a_crowd_is_not_named_and_its_master_keeps_the_window(driver):
     """10,000 are allowed, and the record of them all is larger than a value may be: it would end every master."""
-    driver.state = replace(driver.state, holding=crowd(10_000))
+    driver.state = replace(driver.state, lease_holders=crowd(10_000))
     driver.trainer("t2", declares=None)
     assert driver.durable.trainers is None
     before = len(reservations(driver))
@@ -168,7 +168,7 @@ def test_a_crowd_is_not_named_and_its_master_keeps_the_window(driver):
 
 
 def test_as_many_as_are_named_fit_into_a_value(driver):
-    driver.state = replace(driver.state, holding=crowd(MOST_NAMED - 1))
+    driver.state = replace(driver.state, lease_holders=crowd(MOST_NAMED - 1))
     driver.trainer("t2", declares=None)
     assert len(driver.durable.trainers) == MOST_NAMED
     keys = JobKeys("digits")
