@@ -30,7 +30,9 @@ _START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 @click.option("--nodes", type=click.IntRange(1, 1000), default=4, show_default=True, help="Number of virtual nodes.")
 @click.option("--cpu", default="4", show_default=True, help="CPU of each node (accounting only).")
 @click.option("--memory", default="8Gi", show_default=True, help="Memory of each node (accounting only).")
-@click.option("--gpu", default="0", show_default=True, help="GPUs of each node; auto: the machine's, spread.")
+@click.option(
+    "--gpu", default="0", show_default=True, help="GPUs of each node; auto: the machine's GPUs, spread over the nodes."
+)
 @click.option(
     "--cluster",
     "cluster_file",
@@ -39,7 +41,11 @@ _START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
     help="A LocalCluster document with nodes of different sizes, instead of the four options above.",
 )
 @click.option(
-    "--run-dir", type=click.Path(path_type=Path), default=RUNS, show_default=True, help="Folder of run folders."
+    "--run-dir",
+    type=click.Path(path_type=Path),
+    default=RUNS,
+    show_default=True,
+    help="Folder in which run folders are created.",
 )
 @click.option("--json", "is_json", is_flag=True, help="Events as JSON lines, no live view.")
 @click.option("--no-view", is_flag=True, help="Events as plain lines, no live view.")
@@ -54,8 +60,8 @@ _START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> None:
     """Run TrainingJobs and Deployments on a cluster of virtual nodes on this machine.
 
-    Pods are processes; capacity is accounting.  Goes on until all jobs have ended (files without a job: until
-    Ctrl-C).  Ctrl-C lets everything leave in order; a second one kills.  Other terminals: edl get, edl scale, ...
+    Pods are processes; capacity is accounting.  Runs until all jobs have ended (files without a job: until Ctrl-C).
+    Ctrl-C ends everything in order; a second one kills.  Other terminals: edl get, edl scale, ...
 
     \b
     edl run examples/digits.yaml
