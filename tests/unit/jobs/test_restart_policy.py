@@ -1,10 +1,17 @@
-"""When a silent master counts as one that stands still: never for what passes by itself."""
+"""When a silent master counts as hung, never for what passes by itself; and the pauses between restarts."""
 
 import math
 
 import pytest
 
-from autoscaler.jobs.restart_policy import LONGEST_POLL_GAP_S, SILENCE_LIMIT_S, START_LIMIT_S, observe_answer
+from autoscaler.jobs.restart_policy import (
+    LONGEST_PAUSE_S,
+    LONGEST_POLL_GAP_S,
+    SILENCE_LIMIT_S,
+    START_LIMIT_S,
+    observe_answer,
+    pause_s,
+)
 
 FAULT_S = 18.0  # the longest that a member is stopped or cut off and still comes back (tests.chaos.fault_injector)
 AGAIN_S = 6.0  # until a new connection is made after it
@@ -63,3 +70,9 @@ def test_time_in_which_nobody_asked_is_not_silence(gap_s):
     assert heard.silent_s == 0
     assert heard.has_answered
     assert not heard.is_hung
+
+
+def test_pauses_begin_at_once_and_end_at_half_a_minute():
+    """0, 1, 2, 4, ... 30 s."""
+    assert [pause_s(n) for n in range(9)] == [0, 0, 1, 2, 4, 8, 16, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
+    assert pause_s(10_000) == LONGEST_PAUSE_S

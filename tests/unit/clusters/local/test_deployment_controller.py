@@ -1,12 +1,15 @@
 """The Deployment controller of a run: so many pods as are wanted, and whose they are."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.memory_api import MemoryServer, collect
 from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
 from autoscaler.clusters.kubernetes.objects.fields import condition_of
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import has_refused_pods, is_reconciled
 from autoscaler.clusters.kubernetes.parsing.pod_objects import deployment_of
-from autoscaler.clusters.local.control_plane.deployment_controller import reconcile_deployments
+from autoscaler.clusters.local.control_plane.deployment_controller import plan_replicas, reconcile_deployments
 from autoscaler.fault_isolation import JobErrors
 
 USER = FieldOwner("kubectl", is_apply=False)
@@ -132,3 +135,28 @@ def test_the_pods_of_a_deleted_deployment_go():
     server.delete(DEPLOYMENTS, "default", "web")
     collect(server)
     assert names(server) == []
+
+
+def pod_in(state, ordinal):
+    """A pod of the Deployment: leaving, ended, without a node, starting or ready."""
+    metadata = {"name": f"web-local-{ordinal}", "namespace": "default"}
+    if state == "leaving":
+        metadata["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+    status = {"phase": "Failed" if state == "ended" else "Running"}
+    if state == "ready":
+        status["conditions"] = [{"type": "Ready", "status": "True"}]
+    return {"metadata": metadata, "spec": {} if state == "unbound" else {"nodeName": "n1"}, "status": status}
+
+
+@given(st.lists(st.sampled_from(["unbound", "starting", "ready", "leaving", "ended"]), max_size=8), st.integers(0, 12))
+def test_after_the_difference_there_are_as_many_as_wanted(states, replicas):
+    """Never both directions at once."""
+    pods = [pod_in(state, number) for number, state in enumerate(states)]
+    names = {pod["metadata"]["name"] for pod in pods}
+    deployment = web(replicas)
+    deployment["metadata"]["uid"] = "u"
+    difference = plan_replicas(deployment, pods, names)
+    standing = sum(state not in {"leaving", "ended"} for state in states)
+    assert standing + len(difference.create) - len(difference.delete) == replicas
+    assert not (difference.create and difference.delete)
+    assert not {body["metadata"]["name"] for body in difference.create} & names
