@@ -33,7 +33,7 @@ def list_patterns(room: Vector, requests: tuple[Vector, ...]) -> tuple[Pattern, 
 
 
 def copies(room: Vector, request: Vector) -> int:
-    """How many times `request` fits; 0 for a request for nothing."""
+    """Number of times that `request` fits; 0 for an empty request."""
     return max(0, min((have // want for have, want in zip(room, request, strict=True) if want > 0), default=0))
 
 

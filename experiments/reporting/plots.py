@@ -46,7 +46,7 @@ CLIMB: Final = 15  # grid points
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """What one figure shows."""
+    """Content of one figure."""
 
     title: str
     arms: Sequence[Gathered]  # in the order of `STYLES`

@@ -164,7 +164,7 @@ def phase_labels(scenario: Scenario, changes: Sequence[ReplicaChange]) -> dict[s
 
 
 def machine_rows(passes: Sequence[RealPass]) -> list[list[str]]:
-    """What each pass ran on."""
+    """Machine and version of each pass."""
     rows = []
     for one in passes:
         machine = one.recording.machine

@@ -1,7 +1,7 @@
 """Search for the smallest change of each kind after which a plan gives the job more (A8).
 
 The planner is greedy, so more of a resource may hurt, and bisection could miss the smallest change. Each ladder
-is climbed rung by rung, by planning anew: the first rung that lifts the job is the smallest of its kind by
+is climbed rung by rung, with one plan each: the first rung that lifts the job is the smallest of its kind by
 construction. Ladders are short because their unit is the one in which people buy; one whose top gives nothing is not
 climbed. Kinds that suit the bottleneck are tried first; the others only if none of those helps; then pairs, each part
 as small as the other allows.

@@ -1,4 +1,4 @@
 """Explanation of sizes: the decisions of a finished plan, shortages, and one-line summaries.
 
-What would change a size is another question, answered by planning anew (`counterfactual`).
+What would change a size is another question, answered by more plans (`counterfactual`).
 """

@@ -40,7 +40,7 @@ def decision_for(copy: WorkingCopy, job: PlannedJob) -> Decision:
 
 
 def new_decision(copy: WorkingCopy, job: PlannedJob) -> Decision:
-    """Return one job's decision, put together anew."""
+    """Return one job's decision, computed from the copy."""
     spec = job.spec
     target = target_of(job)
     reason, cause = reason_of(job)

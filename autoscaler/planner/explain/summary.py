@@ -59,13 +59,13 @@ def describe_leaving(job: PlannedJob) -> str:
 
 
 def describe_moving(job: PlannedJob) -> str:
-    """Return which server is moving to another node."""
+    """Servers that are moving to other nodes, as text."""
     moves = [f"{move.pod} is removed once server {move.ordinal} is ready on {move.node}" for move in job.moving]
     return moves[0] + (f", and {len(moves) - 1} more" if len(moves) > 1 else "") if moves else ""
 
 
 def describe_defragmentation(job: PlannedJob, leaving: Leaving) -> str:
-    """Return which of the two servers of a move leaves, and why."""
+    """The server of a move that leaves, and why, as text."""
     gone, stays = leaving.pod, next((pod for pod in job.servers if pod.name == leaving.beneficiary), None)
     if stays is not None and stays.created_at_s < gone.created_at_s:
         why = "was not ready in time" if gone.node is not None else "waits for capacity that other pods may need"
@@ -82,7 +82,7 @@ def why_edited(job: PlannedJob) -> str:
 
 
 def pinned_servers(job: PlannedJob) -> str:
-    """Return which number of servers the job's document pins."""
+    """The pinned number of servers, as text."""
     if job.spec.state is not JobState.ACTIVE or job.spec.servers is None:
         return why_edited(job)
     return f"parameterServer.replicas is {job.spec.servers.pinned_replicas}"

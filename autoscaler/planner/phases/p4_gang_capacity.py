@@ -47,7 +47,7 @@ def victim_choices(lower: Sequence[PlannedJob]) -> Iterator[Sequence[PlannedJob]
 
 
 def preemption_cost(job: PlannedJob) -> tuple[int, float, str]:
-    """Sort key: lowest priority, freshest checkpoint, name. An unknown checkpoint counts as dear, so that it makes no
+    """Sort key: lowest priority, freshest checkpoint, name. An unknown checkpoint counts as old, so that it makes no
     victim (A7)."""
     age_s = job.spec.checkpoint_age_s
     return (job.spec.priority, inf if age_s is None or isnan(age_s) else age_s, job.spec.name)

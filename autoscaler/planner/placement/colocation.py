@@ -27,7 +27,7 @@ from autoscaler.planner.working_copy.shapes import unit_of
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 COLOCATION_COST: Final = 1000.0
-"""What each server that is there already adds to a node's cost: the largest pod that is wanted."""
+"""Extra cost of a node for each server of the job there, in grains: one largest wanted pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,7 +146,7 @@ class Reclaimable:
         return fewest, (self.prices[rank],)
 
     def at(self, place: int) -> list[tuple[PlannedJob, Price, list[Pod]]]:
-        """Return who offers which trainers on a node, jobs in the order of their names."""
+        """Return the jobs that offer trainers on a node, by name, with their prices and offers."""
         numbers = np.unique(self.givers[self.places == place]).tolist()
         return [
             (self.jobs[number], self.prices[self.ranks[number]], self.offers[number].at(place)) for number in numbers

@@ -1,6 +1,6 @@
 """Node arrays: capacity of all nodes, one row per resource, one column per node.
 
-Each node has two amounts. `free` is what nobody occupies and nothing has been reserved from: a pod created into it is
+Each node has two amounts. `free` is neither occupied nor reserved: a pod created into it is
 safe at once (A2). `later` is what will be free once all pods that are leaving have left, less what is reserved. A
 reserved pod must fit into `later`, a created one into both. `surplus` is what trainers above their minimum hold there.
 

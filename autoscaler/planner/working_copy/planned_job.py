@@ -34,8 +34,8 @@ from autoscaler.domain import (
 )
 from autoscaler.planner.working_copy.shapes import ColumnAmounts
 
-Price = tuple[int, int, float]  # how dear a job's trainers are: priority, share, age of the checkpoint
-GrowthKey = tuple[int, int, int, str]  # who takes the next step: priority, share, share after the step, name
+Price = tuple[int, int, float]  # cost of a job's trainers as victims: priority, claim, age of the checkpoint
+GrowthKey = tuple[int, int, int, str]  # order of growth: priority, share, share after the step, name
 SavedJob = tuple[Any, ...]
 IntArray = npt.NDArray[np.intp]
 

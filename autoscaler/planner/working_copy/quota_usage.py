@@ -70,7 +70,7 @@ class QuotaUsage:
         return bool(self._limits)
 
     def find_problem(self, job: PlannedJob, roles: Iterable[Role], *, now: bool) -> str:
-        """Return which limit is too small for new pods of these roles, as text; empty if none is."""
+        """Return the limit that is too small for new pods of these roles, as text; empty if none is."""
         if not self._limits:
             return ""
         found = self.excess(job, self.new_pods(job, roles), now=now)
