@@ -75,6 +75,8 @@ class Watch:
 
 async def follow(run: LocalRun, watch: Watch) -> None:
     """Ask the master, whoever it is, for ever."""
+    while JOB not in run.jobs() or not has_secret(run):  # noqa: ASYNC110 - once, of the operator's
+        await asyncio.sleep(POLL_S)
     job = run.jobs()[JOB].job
     name = store_name(job.namespace, job.name, job.uid)
     secret = run.plane.server.get(SECRETS, job.namespace, member_secret(job.name))
@@ -130,6 +132,10 @@ async def kill_all(run: LocalRun, watch: Watch, kind: str) -> list[dict[str, flo
     for row, at_s in zip(rows, killed_s, strict=True):
         row["commit_gap_s"] = round(next(later - earlier for earlier, later in gaps if later > at_s), 3)
     return rows
+
+
+def has_secret(run: LocalRun) -> bool:
+    return any(raw["metadata"]["name"] == member_secret(JOB) for raw in run.plane.server.all(SECRETS))
 
 
 def master_pid(run: LocalRun) -> int:

@@ -24,6 +24,7 @@ from master.api.host.signals import TAKE_OVER
 
 COMMAND: Final = (sys.executable, "-P", "-m", "master")
 STANDBY_AFTER_S: Final = 3.0  # its interpreter starts when the master's own is done
+NEXT_AFTER_S: Final = 0.3  # once one has taken over: members reconnect first, and another death may be near (ADR 0183)
 LONGEST_WAIT_S: Final = 60.0
 STOPS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 FINAL_CODES: Final = frozenset({0, 2})  # `master.__main__`: asked to end, and what another start cannot mend
@@ -73,7 +74,7 @@ class Supervisor:
             return False
         print(f"master.supervisor: the master ended with {code}; the standby takes over", file=sys.stderr)  # noqa: T201
         self._standby.send_signal(TAKE_OVER)
-        self._master, self._standby, self._standby_due_s = self._standby, None, now_s + STANDBY_AFTER_S
+        self._master, self._standby, self._standby_due_s = self._standby, None, now_s + NEXT_AFTER_S
         return True
 
     def _end(self, code: int) -> int:
