@@ -23,7 +23,6 @@ from master.job.domain.durable_records import (
     DurableWrite,
     Instant,
     IntentsRecord,
-    LineageRecord,
     MemberKey,
     SwapHead,
     TrainersRecord,
@@ -166,8 +165,3 @@ def adoptable(storage: tuple[Manifest, ...], search: FindAdoptable) -> tuple[Man
 def founded(dataset: DatasetRecord) -> Etcd:
     """Of a job whose data set is recorded and which has not begun."""
     return Etcd(term=Term(1), durable=Durable(dataset=dataset))
-
-
-def lineage_of(etcd: Etcd) -> LineageRecord:
-    assert etcd.durable.lineage is not None
-    return etcd.durable.lineage

@@ -5,17 +5,10 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain import Role
-from tests.chaos.chaos_run import start_chaos_run
 from tests.chaos.head_watch import HeadWatch
 from tests.integration.faults.ledger_job import BUDGET_S, JOB, SHAPE, finish, trained, until
 
 pytestmark = [pytest.mark.timeout(400)]
-
-
-@pytest.fixture
-async def chaos_run(tmp_path):
-    async with start_chaos_run(tmp_path, members=1) as chaos_run:
-        yield chaos_run
 
 
 @pytest.mark.parametrize("copies", [1, 2])

@@ -19,12 +19,6 @@ from tests.integration.faults.ledger_job import BUDGET_S, SHAPE, begin, finish, 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
 
 
-@pytest.fixture
-async def chaos_run(tmp_path):
-    async with start_chaos_run(tmp_path, members=1) as chaos_run:
-        yield chaos_run
-
-
 async def test_a_killed_server_rolls_back_and_restarts_no_trainer(chaos_run):
     """Lineage + 1, the same trainer processes, every sample once (rules 26 to 29, M9)."""
     before = await begin(chaos_run)

@@ -4,7 +4,7 @@ import pytest
 
 from autoscaler.jobs.lifecycle import JobEnding
 from master.api.positions import PositionSet
-from tests.chaos.chaos_run import ChaosJobShape, start_chaos_run
+from tests.chaos.chaos_run import ChaosJobShape
 from tests.chaos.head_watch import HeadWatch
 from tests.integration.faults.ledger_job import BUDGET_S, JOB, finish
 
@@ -12,12 +12,6 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
 
 POISON = 37
 BATCH = 4
-
-
-@pytest.fixture
-async def chaos_run(tmp_path):
-    async with start_chaos_run(tmp_path, members=1) as chaos_run:
-        yield chaos_run
 
 
 def shape(*options, **changes):

@@ -20,7 +20,6 @@ from master.api.checkpoints.audit import try_head_hint
 from master.api.checkpoints.checkpoint_files import read_manifest
 from master.api.checkpoints.storage import open_storage
 from master.api.master_status import JobPhase
-from tests.chaos.chaos_run import start_chaos_run
 from tests.chaos.head_watch import HeadWatch
 from tests.harness.process_state import is_process_dead
 from tests.integration.faults.ledger_job import BUDGET_S, JOB, SHAPE, begin, finish, pids, trained, until
@@ -28,12 +27,6 @@ from tests.integration.faults.ledger_job import BUDGET_S, JOB, SHAPE, begin, fin
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
 
 OUTAGE_S = 30.0  # longer than any lease or window of these jobs
-
-
-@pytest.fixture
-async def chaos_run(tmp_path):
-    async with start_chaos_run(tmp_path, members=1) as chaos_run:
-        yield chaos_run
 
 
 @pytest.fixture
