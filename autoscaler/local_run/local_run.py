@@ -49,7 +49,7 @@ from autoscaler.local_run.run_etcd import EtcdNews, keep_etcd, start_etcd, stop_
 from autoscaler.local_run.run_samples import SAMPLE_EVERY_S, sample_of
 from autoscaler.local_run.run_settings import RunSettings
 from autoscaler.local_run.run_snapshot import RunSnapshot, job_condition, take_snapshot
-from autoscaler.local_run.submission import build_objects
+from autoscaler.local_run.submission import build_objects, check_objects
 from autoscaler.manifests.api_types import Manifests, TrainingJob
 from master.api.checkpoints.fallback import check_start
 from master.api.checkpoints.resume import parse_requested_start
@@ -181,14 +181,17 @@ class LocalRun:
         Raises:
             CheckpointFolderLockedError, StorageError: a job's checkpoint folder is in use, or what stands there cannot
                 be read (M11); nothing was submitted.
+            InvalidSpecError: the operator refuses a job; nothing was submitted.
             ClusterError: the API server refuses an object; a name is taken.
         """
+        objects = tuple(build_objects(manifests, self.folder.checkpoints))
+        check_objects(objects)
         for job in manifests.jobs:
             if job.checkpoint.uri:
                 self._locks.lock(job.name, job.checkpoint.uri, working_dir=self.settings.working_dir)
                 self._check_start(job)
         await self._raise_own_classes(manifests)
-        for kind, body in build_objects(manifests, self.folder.checkpoints):
+        for kind, body in objects:
             await self.api.create(kind, body)
         for notice in manifests.notices:
             self.recorder.record_event("Notice", "run", "Notice", notice)

@@ -7,7 +7,7 @@ means nothing on one machine is left out, so that the operator reads a job as on
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +32,15 @@ def build_objects(manifests: Manifests, checkpoints: Path) -> Iterator[tuple[Kin
                 yield DEPLOYMENTS, body
             case "TrainingJob":
                 yield TRAINING_JOBS, _job_body(body, jobs[body["metadata"]["name"]], checkpoints)
+
+
+def check_objects(objects: Iterable[tuple[Kind, Mapping[str, Any]]]) -> None:
+    """Raise InvalidSpecError for a job that the operator would refuse, and would so leave waiting for ever."""
+    from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job  # noqa: PLC0415 - with the operator
+
+    for kind, body in objects:
+        if kind == TRAINING_JOBS:
+            parse_job(body)
 
 
 _ORDER: Final = {"PriorityClass": 1, "Deployment": 2, "TrainingJob": 3}

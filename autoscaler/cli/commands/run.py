@@ -72,7 +72,7 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     from autoscaler.cli.local.foreground import RunOutput, run_in_foreground  # noqa: PLC0415 - not for --help
     from autoscaler.clusters.local.run_files.checkpoint_locks import CheckpointFolderLockedError  # noqa: PLC0415 - with it
     from autoscaler.clusters.local.run_files.run_folder import RunFolderError  # noqa: PLC0415 - with it
-    from autoscaler.errors import AutoscalerError  # noqa: PLC0415 - with it
+    from autoscaler.errors import AutoscalerError, InvalidSpecError  # noqa: PLC0415 - with it
     from autoscaler.local_run.run_etcd import EtcdRefusedError  # noqa: PLC0415 - with it
     from autoscaler.manifests import InvalidManifestError, parse_files  # noqa: PLC0415 - with it
     from master.api.errors import StorageError  # noqa: PLC0415 - with it
@@ -99,7 +99,7 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
         code = asyncio.run(
             run_in_foreground(settings, manifests, output=output, duration_s=options["duration"], stays=options["stay"])
         )
-    except (EtcdRefusedError, CheckpointFolderLockedError, RunFolderError, StorageError) as error:
+    except (EtcdRefusedError, CheckpointFolderLockedError, InvalidSpecError, RunFolderError, StorageError) as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
     except AutoscalerError as error:
         raise CommandError(Exit.FAILED, str(error)) from None

@@ -17,6 +17,7 @@ import yaml
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, PODS, PRIORITY_CLASSES, TRAINING_JOBS
 from autoscaler.domain import Resources
+from autoscaler.errors import InvalidSpecError
 from autoscaler.local_run.local_run import LocalRun
 from autoscaler.local_run.run_etcd import KEY
 from autoscaler.local_run.run_settings import LOCAL_POLICY, RunSettings
@@ -263,3 +264,14 @@ async def test_a_deleted_job_leaves_nothing_and_its_name_is_free_again(tmp_path)
         machine.haste()
         await machine.submit(rows())
         await machine.until(lambda: machine.conditions().get("Completed") == "True", "completion")
+
+
+async def test_a_job_that_the_operator_would_refuse_is_refused_at_once(tmp_path):
+    """It would wait for ever; nothing of the files is submitted."""
+    hasty = rows()
+    hasty["spec"]["trainer"]["template"]["spec"]["terminationGracePeriodSeconds"] = 0
+    async with running(tmp_path, with_etcd=False) as machine:
+        with pytest.raises(InvalidSpecError, match="terminationGracePeriodSeconds"):
+            await machine.submit(web_service(1), hasty)
+        assert machine.pods() == []
+        assert not machine.server.all(DEPLOYMENTS)
