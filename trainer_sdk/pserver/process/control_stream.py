@@ -17,26 +17,18 @@ from master.api.messages.to_members import (
     Activate,
     AskMarks,
     Cut,
-    Declared,
-    Drain,
     Drop,
-    Ended,
     Fenced,
     Forget,
     Freeze,
-    Granted,
     Hold,
     MasterMessage,
-    OfferAnswered,
-    RankChanged,
     Refused,
-    Registered,
     Released,
     Restore,
-    RouteChanged,
     ServerWelcome,
     Skip,
-    Wait,
+    ToServer,
     Warm,
 )
 from trainer_sdk.master_stream import MasterAddress, MasterStream
@@ -100,6 +92,9 @@ class ControlStream:
             self._handle(message)
 
     def _handle(self, message: MasterMessage) -> None:
+        if not isinstance(message, ToServer):
+            log.error("a message for trainers arrived: %s", type(message).__name__)
+            return
         match message:
             case Restore() | AskMarks() | Hold() | Cut() | Drop() | Skip() | Warm() | Freeze() | Activate() | Forget():
                 if self._service is not None:
@@ -117,18 +112,6 @@ class ControlStream:
                 self._on_event(ReleasedByMaster())
             case Refused():
                 self._on_event(RefusedByMaster(reason=f"{message.field} {message.message}"))
-            case (
-                Registered()
-                | Declared()
-                | Granted()
-                | Wait()
-                | Ended()
-                | Drain()
-                | RouteChanged()
-                | RankChanged()
-                | OfferAnswered()
-            ):
-                log.error("a message for trainers arrived: %s", type(message).__name__)
             case _:
                 assert_never(message)
 
