@@ -146,7 +146,7 @@ class JobErrors:
         if not (errors := self._errors.get(job)):
             return ""
         tasks = "; ".join(f"{error.task}: {error.problem}" for _, error in sorted(errors.items()))
-        return f"EDL fails at a step of this job and tries again; other jobs go on ({tasks})"
+        return f"EDL failed at a task of this job and retries it; other jobs are not affected ({tasks})"
 
     def attempt(self, job: JobName, task: GuardedTask, work: Callable[[], TaskResult]) -> TaskResult | None:
         """Run `work` as this task of the job; return its result, or None after a failure."""

@@ -21,9 +21,13 @@ class FaultLog:
         """See `fault_isolation.FaultListener`."""
         traceback_text = f"\n{''.join(traceback.format_exception(error))[-LONGEST_TRACEBACK:]}" if has_changed else ""
         log.error(
-            "job %s: %s failed, %s; tried again after a pause%s", job, failure.task, failure.problem, traceback_text
+            "job %s: task %s failed (%s); it is retried after a pause%s",
+            job,
+            failure.task,
+            failure.problem,
+            traceback_text,
         )
 
     def handle_recovery(self, job: JobName) -> None:
         """See `fault_isolation.FaultListener`."""
-        log.info("job %s: what had failed goes on", job)
+        log.info("job %s: all tasks succeed again", job)

@@ -79,7 +79,7 @@ def _text_of(value: str | float) -> str:
     if isinstance(value, bool):
         return ""
     if isinstance(value, int) and abs(value) > _LARGEST:
-        raise QuantityError("a number of more than 2^63 - 1 is out of range, which is as far as Kubernetes counts")
+        raise QuantityError("the number is above 2^63 - 1, the largest that Kubernetes supports")
     text = str(value).strip()
     if len(text) > _LONGEST:
         problem = f"{text[:_SHOWN]!r}... is no quantity: it has {len(text):,} characters, and {_LONGEST} is the most"

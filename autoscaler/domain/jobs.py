@@ -49,7 +49,7 @@ class TrainerSpec:
         if self.step < 1:
             raise InvalidSpecError("spec.trainer.step", f"is {self.step}", "1 or more")
         if self.powers_of_two and self.step != 1:
-            raise InvalidSpecError("spec.trainer.step", "stands beside powersOfTwo", "keep one of the two")
+            raise InvalidSpecError("spec.trainer.step", "cannot be combined with powersOfTwo", "remove one of the two")
         if self.powers_of_two and not is_power_of_two(self.min_replicas):
             raise InvalidSpecError("spec.trainer.minReplicas", f"is {self.min_replicas}", "a power of two")
         if self.per_node < 1:

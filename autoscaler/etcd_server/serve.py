@@ -61,7 +61,7 @@ async def _keep_alive(member: EtcdMember, stop: asyncio.Event, say: Callable[[st
             continue
         quick_ends = 0 if now_s - started_s >= STEADY_AFTER_S else quick_ends + 1
         pause_s = restart_pause_s(quick_ends)
-        say("the member has died; it starts again on its data" + (f" in {pause_s:.0f} s" if pause_s else ""))
+        say("the etcd member has died and restarts with its data" + (f" in {pause_s:.0f} s" if pause_s else ""))
         _tell(member="ended", code=member.exit_code, pause_s=pause_s)
         away_since_s = now_s if away_since_s is None else away_since_s
         if pause_s and await _is_set_within(stop, pause_s):

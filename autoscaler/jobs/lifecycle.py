@@ -246,7 +246,7 @@ def _suspend(life: Life, event: SuspendRequested) -> LifeTransition:
         return LifeTransition(life=life)
     if event.on:
         message: tuple[LifeEffect, ...] = (
-            Announce(reason="Suspended", message="all pods leave"),
+            Announce(reason="Suspended", message="all pods are terminated"),
             StopRole(role=Role.TRAINER),
         )
         return LifeTransition(life=replace(life, stage=LifeStage.SUSPENDING, stopped_role_count=1), effects=message)

@@ -165,7 +165,7 @@ class MasterConnections:
         """Logged when it is another one than before, however often it is asked."""
         problem = shortened(str(error))
         if self._malformed.get(job) != problem:
-            log.warning("the master of %s answers what cannot be: %s", job, problem)
+            log.warning("the master of %s sent an invalid status: %s", job, problem)
         self._malformed[job] = problem
         return MalformedAnswer(problem=problem)
 

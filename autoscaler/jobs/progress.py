@@ -217,12 +217,12 @@ def _taken_over(before: JobProgress, now: JobProgress) -> Iterator[tuple[str, in
 
 def _describe_rollback(count: int) -> str:
     positions = "one position is" if count == 1 else f"{count:,} positions are"
-    return f"{positions} trained again: the model no longer has all that was trained since the last checkpoint"
+    return f"{positions} trained again: the model lost part of the training since the last checkpoint"
 
 
 def _describe_take_over(server: str, count: int) -> str:
-    buckets = "one bucket goes" if count == 1 else f"{count} buckets go"
-    return f"{buckets} on on {server}, which had the second copies: nothing is done again"
+    buckets = "one bucket continues" if count == 1 else f"{count} buckets continue"
+    return f"{buckets} on {server}, which had their second copies: nothing is trained again"
 
 
 def _training(members: Iterable[MemberStatus]) -> list[MemberStatus]:
@@ -245,7 +245,7 @@ def _mean_metrics(members: Iterable[MemberStatus]) -> Mapping[str, float]:
 def early_exit_problem(progress: JobProgress | None, *, has_servers: bool) -> str:
     """Return what a trainer did wrong that ended with 0 before the data had ended, to follow "exited with code 0"."""
     if progress is None or progress.epochs:
-        return ", but data is left to train: a script ends when its loop over the session's data set ends"
+        return ", but the data set is not finished: a script must not end before its loop over the session's data set"
     text = ", but no trainer has declared a data set: a script loops over session.dataset(...)"
     if not has_servers:
         return text
@@ -256,7 +256,7 @@ class WhyNoAnswer(StrEnum):
     """Why a job's progress is not known."""
 
     SILENT = "no answer"  # starting, ended, partitioned, stopped or hung
-    NOT_LEADING = "an answer, but no status"  # it does not lead
+    NOT_LEADING = "not leading"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,6 +62,6 @@ def describe_loss(name: str, buckets: int, after_loss: AfterServerLoss) -> str:
         case AfterServerLoss.ROLL_BACK:
             return f"{text}: the job goes back to its last checkpoint"
         case AfterServerLoss.KEEP:
-            return f"{text}: {goes} back to the last checkpoint, the other servers keep what they have"
+            return f"{text}: {goes} back to the last checkpoint, the other servers keep their state"
         case _:
             assert_never(after_loss)

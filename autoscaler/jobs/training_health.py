@@ -25,10 +25,10 @@ UNANSWERED_LIMIT_S: Final = 15.0
 OVERDUE_INTERVALS: Final = 10
 """Checkpoints are overdue after this many times `checkpoint.everySeconds` without a commit."""
 
-_DO_NOT_DELETE: Final = "leave trainers and servers alone, they have what no checkpoint has"
+_DO_NOT_DELETE: Final = "do not delete trainers or servers: they hold work that is in no checkpoint"
 _CHECK_MASTER: Final = "see the master's pod and its log (edl logs tj/NAME --master)"
 _SINCE_LAST: Final = (
-    f"Were servers lost or the job suspended now, what was trained since the last checkpoint would be trained again: "
+    f"If servers were lost or the job suspended now, all work since the last checkpoint would be trained again: "
     f"{_DO_NOT_DELETE}"
 )
 
@@ -99,14 +99,14 @@ class MasterReport:
 
 
 _PHASES: Final = {
-    JobPhase.STARTING: (HealthReason.STARTING, "no trainer has declared yet what is to be trained"),
+    JobPhase.STARTING: (HealthReason.STARTING, "no trainer has declared a data set yet"),
     JobPhase.WAITING_FOR_SERVERS: (
         HealthReason.WAITING_FOR_SERVERS,
-        "trainers wait until enough parameter servers are there",
+        "trainers wait for parameter servers to connect",
     ),
     JobPhase.RESTORING: (HealthReason.RESTORING, "trainers wait while parameter servers load the last checkpoint"),
     JobPhase.COMPLETE: (HealthReason.COMPLETE, "every sample is trained and committed"),
-    JobPhase.FAILED: (HealthReason.FAILED, "its master has given it up"),
+    JobPhase.FAILED: (HealthReason.FAILED, "the job's master has given up the job"),
 }
 
 
@@ -117,11 +117,11 @@ def training_verdict(report: MasterReport) -> HealthVerdict:
     progress = report.progress
     assert progress is not None
     if progress.problem:
-        tries = "it is tried again by itself, where a checkpoint cannot be read for a minute"
-        message = f"nothing is trained until this is over; {tries}: {progress.problem}"
+        tries = "EDL retries by itself (a checkpoint that cannot be read, for a minute)"
+        message = f"nothing is trained until this is resolved; {tries}: {progress.problem}"
         return HealthVerdict(holds=False, reason=HealthReason.PROBLEM, message=message)
     if progress.phase in TRAINING_PHASES:
-        return HealthVerdict(holds=True, reason=HealthReason.TRAINING, message=f"the master says: {progress.phase}")
+        return HealthVerdict(holds=True, reason=HealthReason.TRAINING, message=f"phase of the master: {progress.phase}")
     why, message = _PHASES[progress.phase]
     return HealthVerdict(holds=False, reason=why, message=message)
 
@@ -133,19 +133,22 @@ def checkpoint_verdict(report: MasterReport) -> HealthVerdict:
     progress = report.progress
     assert progress is not None
     if progress.store_problem:
-        message = f"{_SINCE_LAST}. Bring etcd back, the rest follows by itself: {progress.store_problem}"
+        message = f"{_SINCE_LAST}. Restore etcd; commits then resume by themselves: {progress.store_problem}"
         return HealthVerdict(
-            holds=False, reason=HealthReason.STORE_UNAVAILABLE, message=f"training goes on, checkpoints wait. {message}"
+            holds=False,
+            reason=HealthReason.STORE_UNAVAILABLE,
+            message=f"training continues, checkpoints wait. {message}",
         )
     if progress.checkpoint_problem:
-        goes_on = "training goes on, " if progress.phase in TRAINING_PHASES else ""
-        message = f"{goes_on}commits fail and are tried again by themselves, at least every 30 s. {_SINCE_LAST}"
-        message = f"{message}. Mend this: {progress.checkpoint_problem}"
+        continues = "training continues, " if progress.phase in TRAINING_PHASES else ""
+        message = f"{continues}commits fail and are retried at least every 30 s. {_SINCE_LAST}"
+        message = f"{message}. Fix this: {progress.checkpoint_problem}"
         return HealthVerdict(holds=False, reason=HealthReason.COMMIT_FAILS, message=message)
     if report.is_overdue:
-        message = f"no commit fails, and none came for {OVERDUE_INTERVALS} times checkpoint.everySeconds. {_SINCE_LAST}"
-        return HealthVerdict(holds=False, reason=HealthReason.OVERDUE, message=f"{message}; {_CHECK_MASTER}")
-    return HealthVerdict(holds=True, reason=HealthReason.UP_TO_DATE, message="commits go through")
+        message = f"no commit has failed, but none was made for {OVERDUE_INTERVALS} times checkpoint.everySeconds"
+        message = f"{message}. {_SINCE_LAST}; {_CHECK_MASTER}"
+        return HealthVerdict(holds=False, reason=HealthReason.OVERDUE, message=message)
+    return HealthVerdict(holds=True, reason=HealthReason.UP_TO_DATE, message="checkpoints are committed")
 
 
 def master_report(
@@ -178,28 +181,27 @@ def uncommitted_since_s(contact: MasterContact) -> float | None:
 def _verdict_without_answer(report: MasterReport) -> HealthVerdict | None:
     if isinstance(report.missing_answer, MalformedAnswer):
         message = (
-            f"its master's answer is not taken, so whether it trains is not known: {report.missing_answer.problem}"
+            f"the job's master sent an invalid status, so it is unknown whether the job trains: "
+            f"{report.missing_answer.problem}; check that its image has the same version of EDL"
         )
-        return HealthVerdict(
-            holds=None,
-            reason=HealthReason.MALFORMED_ANSWER,
-            message=f"{message}; compare the versions of EDL in its image",
-        )
+        return HealthVerdict(holds=None, reason=HealthReason.MALFORMED_ANSWER, message=message)
     if report.missing_answer is WhyNoAnswer.NOT_LEADING:
         message = (
-            f"its masters answer {report.since}, and none leads: etcd is away or slow. Trainers finish what they hold "
-            f"and wait then, nothing is committed; {_DO_NOT_DELETE}. Look at etcd, and at the master's log"
+            f"the job's masters answer {report.since}, and none leads: etcd is unreachable or slow. Trainers finish "
+            f"their leases and then wait, nothing is committed; {_DO_NOT_DELETE}. Check etcd, and the master's log"
         )
         return HealthVerdict(holds=None, reason=HealthReason.NO_LEADER, message=message)
     if report.missing_answer is WhyNoAnswer.SILENT and (
         report.progress is not None or report.has_committed_since_start
     ):
         message = (
-            f"its master has not answered {report.since}: cut off, it goes on with all it does; gone, trainers finish "
-            f"what they hold and wait then, and nothing is committed; {_DO_NOT_DELETE}, and {_CHECK_MASTER}"
+            f"the job's master has not answered {report.since}. If only the network is cut, the job continues; if the "
+            f"master is down, trainers finish their leases and then wait, and nothing is committed; {_DO_NOT_DELETE}, "
+            f"and {_CHECK_MASTER}"
         )
         return HealthVerdict(holds=None, reason=HealthReason.MASTER_UNREACHABLE, message=message)
     if report.progress is None:
-        message = f"its master has not answered yet, and no job begins before it has; if that lasts, {_CHECK_MASTER}"
+        message = "the job's master has not answered yet, and training starts after its first answer; if this lasts, "
+        message = f"{message}{_CHECK_MASTER}"
         return HealthVerdict(holds=None, reason=HealthReason.NO_ANSWER, message=message)
     return None

@@ -35,9 +35,13 @@ class Metrics:
     def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()
         self.leading: Final = self._gauge("edl_operator_leading", "1 while this operator holds the lease.")
-        self.view_age_s: Final = self._gauge("edl_view_age_seconds", "Age of the picture on which decisions rest.")
-        self._etcd = self._gauge("edl_etcd_bytes", "Of etcd's fullest member: used, its file, its quota.", ("what",))
-        self._etcd_full = self._gauge("edl_etcd_full", "1 while etcd takes no writes for lack of room.")
+        self.view_age_s: Final = self._gauge(
+            "edl_view_age_seconds", "Age of the view on which decisions are based, in seconds."
+        )
+        self._etcd = self._gauge("edl_etcd_bytes", "Bytes of etcd's fullest member: used, file size, quota.", ("what",))
+        self._etcd_full = self._gauge(
+            "edl_etcd_full", "1 while etcd refuses writes because its quota is full (NOSPACE alarm)."
+        )
         self.decision_s: Final = Histogram(
             "edl_decision_seconds",
             "One pass of the loop: view, plan and writes.",
@@ -49,40 +53,52 @@ class Metrics:
         self._writes = self._counter("edl_writes", "The planner's actions.", ("action", "verdict"))
         self._resizes = self._counter("edl_resizes", "Changes of a job's size by EDL.", ("cause",))
         self._server_resizes = self._counter("edl_server_resizes", "Changes of a job's servers by EDL.", ("cause",))
-        self._server_moves = self._counter("edl_server_moves", "Servers that go to another node.", ("outcome",))
-        self._evictions = self._counter("edl_evictions", "Pods of jobs that were made to leave.", ("by", "role"))
+        self._server_moves = self._counter(
+            "edl_server_moves", "Moves of parameter servers to another node.", ("outcome",)
+        )
+        self._evictions = self._counter("edl_evictions", "Terminated pods of jobs, by cause.", ("by", "role"))
         self._trainers = self._gauge("edl_job_trainers", "Trainers of a job.", (*JOB, "state"))
         self._servers = self._gauge("edl_job_servers", "Parameter servers of a job that has some.", (*JOB, "state"))
-        self._single_copies = self._gauge("edl_job_buckets_with_one_copy", "Of a job that wants two of each.", JOB)
+        self._single_copies = self._gauge(
+            "edl_job_buckets_with_one_copy", "Buckets with one copy, of a job with copies: 2.", JOB
+        )
         self._share = self._gauge("edl_job_share", "Weighted dominant share of a job.", JOB)
         self._committed = self._gauge("edl_job_samples_committed", "Samples in the last checkpoint.", JOB)
         self._condition = self._gauge("edl_job_condition", "1 for a job's condition.", (*JOB, *_CONDITION))
-        self._checkpoint_at = self._gauge("edl_job_last_checkpoint_timestamp_seconds", "When it was committed.", JOB)
+        self._checkpoint_at = self._gauge(
+            "edl_job_last_checkpoint_timestamp_seconds", "Unix time of the last commit.", JOB
+        )
         self._uncommitted_since = self._gauge(
             "edl_job_uncommitted_since_timestamp_seconds",
             "Since when what a job trains is in no checkpoint: its last one, or its start or resume if that is later.",
             JOB,
         )
         self._held_up = self._gauge(
-            "edl_job_start_held_up_by", "1 while room that a job could start in is kept for an older one.", (*JOB, "by")
+            "edl_job_start_held_up_by",
+            "1 while the job waits although capacity is free that is reserved for an older gang.",
+            (*JOB, "by"),
         )
         self._holders: frozenset[tuple[JobName, JobName]] = frozenset()
         self._waiting_since = self._gauge(
-            "edl_job_waiting_since_timestamp_seconds", "Since when a job waits for room to start in.", JOB
+            "edl_job_waiting_since_timestamp_seconds",
+            "Unix time since which an active job has not started, whatever the reason; Admitted has it.",
+            JOB,
         )
-        self._checkpoint_every = self._gauge("edl_job_checkpoint_every_seconds", "How often there should be one.", JOB)
+        self._checkpoint_every = self._gauge(
+            "edl_job_checkpoint_every_seconds", "Configured checkpoint interval, in seconds.", JOB
+        )
         self._conditions: dict[JobName, set[tuple[str, str, str]]] = {}
         self._moves: frozenset[ServerMove] = frozenset()
         self._errors = self._counter("edl_job_errors", "Failed tasks of one job.", (*JOB, "task"))
         self._failed: dict[JobName, dict[str, float]] = {}  # by step: when it is tried again
         self.api_server_ahead_s: Final = self._gauge(
             "edl_api_server_clock_ahead_seconds",
-            "How far the API server's clock is ahead of ours, at least; 0: no difference shows, NaN: not heard.",
+            "Least skew of the API server's clock ahead of the operator's, in seconds; NaN: unknown.",
         )
         self.api_server_ahead_s.set(nan)
-        clock = self._gauge("edl_operator_clock_timestamp_seconds", "The time of day, by this process.")
+        clock = self._gauge("edl_operator_clock_timestamp_seconds", "Unix time of the operator.")
         clock.set_function(time.time)
-        self._started_at = self._gauge("edl_operator_start_timestamp_seconds", "When this process began.")
+        self._started_at = self._gauge("edl_operator_start_timestamp_seconds", "Unix time of the process start.")
         self._started_at.set(time.time())
 
     def render(self) -> bytes:

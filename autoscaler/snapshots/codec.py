@@ -145,7 +145,7 @@ class SnapshotCodec(JsonCodec):
 
     def read(self, shape: Shape, plain: Any) -> Any:
         if plain is REPEATED:
-            raise refusal("", "stands twice", "keep one of them")
+            raise refusal("", "is given twice", "remove one")
         if (inner := _paired(shape)) is not None and not isinstance(shape, ByName):
             pairs = [(key, self.read_at(key, inner, item)) for key, item in self.expect(dict, plain).items()]
             return frozenset(pairs) if isinstance(shape, Many) and shape.is_set else tuple(pairs)
@@ -164,7 +164,7 @@ class SnapshotCodec(JsonCodec):
     def read_scalar(self, shape: Scalar, plain: Any) -> Any:
         if shape.type is float and type(plain) is int:
             if abs(plain) > 2**53:
-                raise refusal("", f"is {shown(plain)}", "a number of seconds that can be told exactly")
+                raise refusal("", f"is {shown(plain)}", "a number of seconds that is exactly representable")
             plain = float(plain)
         check_scalar(shape, plain)
         return plain
@@ -216,7 +216,7 @@ class SnapshotCodec(JsonCodec):
         plain: dict[str, Any] = {}
         for key, value in pairs:
             if key in plain:
-                raise refusal(key, "stands twice")
+                raise refusal(key, "is given twice")
             plain[key] = self.write_at(key, inner, value)
         return plain
 
@@ -260,9 +260,9 @@ def check_names(items: Sequence[Any]) -> None:
         if not is_dataclass(item) or not hasattr(item, "name"):
             return
         if not item.name or not item.name.isprintable():
-            hint = "a name that can be printed: terminals obey what stands in a file"
+            hint = "a name of printable characters (terminal control sequences are refused)"
             raise refusal(f"[{number}].name", f"is {shown(item.name)}", hint)
         name = (getattr(item, "namespace", ""), item.name)
         if name in seen:
-            raise refusal(f"[{number}].name", f"{item.name} stands twice", "give each one a name of its own")
+            raise refusal(f"[{number}].name", f"{item.name} is given twice", "give each one a name of its own")
         seen.add(name)

@@ -51,7 +51,7 @@ def from_document(content: Any) -> SnapshotContent:
     if not isinstance(content, Mapping):
         refuse("", f"holds {shown(content)}", "an object, as edl snapshot save writes it")
     if twice := next((key for key in ("kind", "version") if content.get(key) is REPEATED), None):
-        refuse(twice, "stands twice", "keep one of them")
+        refuse(twice, "is given twice", "remove one")
     if content.get("kind") != KIND:
         refuse("kind", f"is {shown(content.get('kind'))}", f'"{KIND}", as edl snapshot save writes it')
     version = content.get("version")
@@ -71,7 +71,7 @@ def check_requests(snapshot: SnapshotContent) -> None:
     for number, job in enumerate(snapshot.view.jobs):
         if not any(amount > 0 for _, amount in job.trainer.shape.requests.amounts()):
             path = f"view.jobs[{number}].trainer.shape.requests"
-            refuse(path, "asks for nothing", "say what a trainer requests, cpu and memory at least")
+            refuse(path, "requests nothing", "set the trainer requests, at least cpu and memory")
 
 
 def parse_document(text: str | bytes) -> SnapshotContent:
@@ -82,15 +82,15 @@ def parse_document(text: str | bytes) -> SnapshotContent:
         is_cut = error.msg.startswith("Unterminated string") or error.pos >= len(error.doc.rstrip()) - 1
         refuse(
             f"line {error.lineno}, column {error.colno}",
-            f"is no JSON: {error.msg}",
-            "the file ends too early: it was cut off" if is_cut else "save it anew, or mend it there",
+            f"is not JSON: {error.msg}",
+            "the file ends too early: it was cut off" if is_cut else "save it again, or fix that line",
         )
     except UnicodeDecodeError:
-        refuse("", "is no text file (UTF-8)")
+        refuse("", "is not a text file (UTF-8)")
     except RecursionError:
         refuse("", "is nested without end")
     except ValueError as error:  # a number of thousands of digits
-        refuse("", f"is no JSON that can be read: {error}")
+        refuse("", f"is not JSON that can be read: {error}")
     return from_document(content)
 
 

@@ -67,7 +67,7 @@ class DefinitionCheck:
             if problem:
                 log.error("%s", problem)
             else:
-                log.info("the definition of TrainingJob is new enough again")
+                log.info("the TrainingJob CRD is new enough again")
             self._store.definition_problem = problem
             self._store.to_reconcile.add_all(self._store.objects.jobs)
             self._store.request_plan()

@@ -47,16 +47,16 @@ _DEPARTURES: Final = {
     TerminationCause.SCHEDULER: (
         ResizeAuthor.SCHEDULER,
         "Preempted",
-        "kube-scheduler took it for a pod of higher priority",
+        "kube-scheduler preempted it for a pod of higher priority",
     ),
     TerminationCause.DRAIN: (ResizeAuthor.DRAIN, "Drained", "it was evicted: its node is being drained"),
-    TerminationCause.NODE: (ResizeAuthor.NODE, "NodeEnded", "its node ended it"),
-    TerminationCause.USER: (ResizeAuthor.USER, "Deleted", "somebody deleted it"),
+    TerminationCause.NODE: (ResizeAuthor.NODE, "NodeEnded", "its node terminated it"),
+    TerminationCause.USER: (ResizeAuthor.USER, "Deleted", "a user deleted it"),
     TerminationCause.OWN_EXIT: (ResizeAuthor.FAILURE, "Failed", "it ended by itself"),
     TerminationCause.MASTER: (
         ResizeAuthor.EDL,
         "ServerLeft",
-        "it was let go: what it held has been moved to the others",
+        "it was released: its buckets have been moved to other servers",
     ),
 }
 """Event texts of departing pods by cause; deletions by EDL are reported by the planner's decision."""
@@ -104,7 +104,7 @@ class JobReporter:
             author, reason, text = (
                 ResizeAuthor.EDL,
                 "CapacityLost",
-                "its proved room was taken by others; it starts again",
+                "other pods took its proved capacity; its start is repeated",
             )
         if end.cause is not TerminationCause.OWN_EXIT:
             message = f"{role.value} {end.pod}: {text}"

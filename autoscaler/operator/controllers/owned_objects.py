@@ -162,7 +162,7 @@ class OwnedObjects:
                 else:
                     await self.restore(self._store.jobs_with_pods(), with_secrets=rounds % SECRETS_EVERY == 0)
             except ClusterError as error:
-                log.warning("what jobs own could not be looked through: %s", error)
+                log.warning("owned objects could not be checked: %s", error)
 
     async def _prepare_edited(self, jobs: Iterable[KubeJob]) -> None:
         self._news.clear()
@@ -174,7 +174,7 @@ class OwnedObjects:
                 with self._store.errors.isolate(job.key, GuardedTask.OBJECTS):
                     await self.prepare(job)
             except ClusterError as error:
-                log.warning("what job %s owns could not be made anew: %s; healed with the next round", job.key, error)
+                log.warning("owned objects of job %s could not be updated: %s; the next round retries", job.key, error)
 
     async def restore(self, jobs: Iterable[KubeJob], *, with_secrets: bool) -> None:
         """Make again what is not as it should be.  Raises ClusterError; every job is tried."""

@@ -92,7 +92,7 @@ class PodFailures:
             job,
             JobEvent(
                 reason="ServerLost" if lost else "ServerLeft",
-                message=f"parameter server: {lost or 'has left in order'}",
+                message=f"parameter server: {lost or 'handed over all its buckets'}",
                 is_warning=bool(lost),
                 pod=end.pod,
             ),
@@ -121,7 +121,7 @@ class PodFailures:
                 description = await self._describe(job, raw, role, end)
             self._apply_end(job, raw, role, end, description)
         except ClusterError as error:
-            log.warning("the end of %s could not be judged: %s; tried again", end.pod, error)
+            log.warning("the end of %s could not be handled: %s; it is retried", end.pod, error)
 
     async def _poll_master(self, job: KubeJob) -> None:
         """Wait for a poll of the job's master that begins after this call."""

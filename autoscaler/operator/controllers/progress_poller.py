@@ -187,7 +187,7 @@ class ProgressPoller:
         if record.progress is not None or answer != record.missing_answer:  # else the status says NoAnswer, as before
             store.to_write_status.add(record.job.key)
         if problem and answer != record.missing_answer:
-            message = f"its master's answer is not taken: {problem}"
+            message = f"the job's master sent an invalid status: {problem}"
             store.events.emit(record.job, JobEvent(reason="MalformedAnswer", message=message, is_warning=True))
 
     def _measure_ratio(self, record: JobRecord, progress: JobProgress) -> ServerRatio:

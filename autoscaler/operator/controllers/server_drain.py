@@ -81,15 +81,15 @@ def drain_problem(drain: ServerDrain, record: JobRecord, now_s: float) -> str:
     answered_s = max(drain.since_s, record.progress_at_s, record.refused_at_s)
     has_answered = now_s - answered_s < SILENCE_LIMIT_S
     if has_answered and record.refused_at_s > record.progress_at_s:
-        return "no master leads its job now, and none but it can say what it holds"
+        return "no master leads the job now, so its buckets are unknown"
     if progress is None or not has_answered:
-        return f"its job's master has {SILENCE_LIMIT_S:.0f} s to say what it holds" if has_answered else ""
+        return f"waits up to {SILENCE_LIMIT_S:.0f} s for the job's master to report its buckets" if has_answered else ""
     if progress.servers_wanted > drain.ordinal:
-        return "its job's master is yet to be told"
+        return "the job's master has not been set to the new number yet"
     if progress.phase not in SERVING:
-        return f"its job's master does not know yet what it holds: {progress.phase}"
+        return f"the job's master does not know its buckets yet: {progress.phase}"
     is_empty = not dict(progress.buckets).get(drain.ordinal)
-    return "" if is_empty else "what it holds is being moved to the others"
+    return "" if is_empty else "its buckets are being moved to other servers"
 
 
 class ServerDrains:
@@ -116,7 +116,7 @@ class ServerDrains:
         if drain is None:
             drain = ServerDrain(ordinal=ordinal_of(raw), since_s=now_s)
             self._store.change(record.job, drains={**record.drains, action.pod: drain})
-            message = "it is to leave, and stays until what it holds has been moved to the others"
+            message = "the server drains: its pod is deleted once its buckets have been moved"
             self._store.events.emit(record.job, JobEvent(reason="ServerDraining", message=message, pod=action.pod))
         return drain_problem(drain, record, now_s)
 
@@ -173,10 +173,10 @@ class ServerDrains:
             return progress  # set again with the next poll
         refused = "" if answer.refused is None else shortened(f"{answer.refused.field} {answer.refused.message}")
         if refused and refused != record.count_refusal:
-            message = f"its master does not take {count} parameter servers: {refused}"
+            message = f"the job's master refuses {count} parameter servers: {refused}"
             self._store.events.emit(job, JobEvent(reason="ServersRefused", message=message, is_warning=True))
         elif not refused:
-            log.info("tj/%s: its master counts on %d servers in place of %d", job.key, count, progress.servers_wanted)
+            log.info("tj/%s: the master is set to %d servers (was %d)", job.key, count, progress.servers_wanted)
         self._store.change(job, count_refusal=refused)
         return replace(progress, servers_wanted=answer.count)
 
@@ -213,7 +213,7 @@ class DrainGuard:
         """See `Cluster.apply`."""
         if isinstance(action, DeletePod):
             if why := self._drains.begin(action):
-                return WriteOutcome(result=WriteResult.REFUSED, message=f"pod {action.pod} stays: {why}")
+                return WriteOutcome(result=WriteResult.REFUSED, message=f"pod {action.pod} is not deleted yet: {why}")
             self._store.record_deletion(action.job, action.pod)
         return await self._inner.apply(action)
 

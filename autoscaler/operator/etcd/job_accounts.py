@@ -70,7 +70,7 @@ def read_account_settings(environ: Mapping[str, str] = os.environ) -> AccountSet
     if bool(user) != bool(file):
         raise InvalidSpecError(ADMIN_PASSWORD_FILE if user else ADMIN_USER, "is not set", "the two go together")
     if user and environ.get(USER):
-        raise InvalidSpecError(USER, f"stands beside {ADMIN_USER}", "leave it out: each job gets a user of its own")
+        raise InvalidSpecError(USER, f"cannot be combined with {ADMIN_USER}", "remove it: each job gets its own user")
     admin = {USER: user, PASSWORD_FILE: file} if user else {}
     manages_space = environ.get(MANAGES_SPACE, "")
     if manages_space not in {"", "true"} or (manages_space and not user):
@@ -126,7 +126,7 @@ class JobAccounts:
         except ClusterError as error:
             if self.is_separate:
                 raise
-            log.warning("job %s: its keys stay in etcd when it goes: %s", job.key, error)
+            log.warning("job %s: its keys will not be removed from etcd after its deletion: %s", job.key, error)
 
     async def names(self) -> tuple[str, ...]:
         """Return the names in etcd of all jobs of which anything may be left.  Raises ClusterError."""
@@ -139,13 +139,15 @@ class JobAccounts:
     async def run(self) -> None:
         """Drop what deleted jobs had in etcd, once a minute, until cancelled."""
         if not self.is_separate:
-            log.warning("masters of all jobs share what etcd lets them do; set %s so that each has its own", ADMIN_USER)
+            log.warning(
+                "masters of all jobs share one etcd user and its rights; set %s to give each job its own", ADMIN_USER
+            )
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
             try:
                 await self.sweep()
             except ClusterError as error:
-                log.warning("what deleted jobs had in etcd could not be looked through: %s", error)
+                log.warning("the etcd accounts of deleted jobs could not be listed: %s", error)
 
     async def sweep(self) -> None:
         """Delete all due accounts; a failure with one job is retried later.
@@ -156,10 +158,10 @@ class JobAccounts:
             try:
                 await self._call(partial(EtcdAccounts.drop, job=name))
             except ClusterError as error:
-                log.warning("job %s is gone; what it had in etcd is not: %s", name, error)
+                log.warning("job %s is deleted; its etcd account could not be removed: %s", name, error)
                 continue
             self._gone_since_s.pop(name, None)
-            log.info("job %s is gone: neither user nor keys of it are left in etcd", name)
+            log.info("job %s is deleted: its user and keys were removed from etcd", name)
             await asyncio.sleep(DROP_PAUSE_S)
 
     async def due(self) -> tuple[str, ...]:

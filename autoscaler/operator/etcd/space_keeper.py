@@ -61,7 +61,7 @@ class EtcdSpaceKeeper:
                     if await self.check(upkeep):
                         continue  # `check` has watched for as long as a round takes
                 except (ClusterError, MasterError) as error:
-                    log.warning("how full etcd is, and of what, could not be looked at: %s", error)
+                    log.warning("etcd's use of space could not be measured: %s", error)
                 await asyncio.sleep(CHECK_EVERY_S)
         finally:
             await upkeep.close()
@@ -81,7 +81,7 @@ class EtcdSpaceKeeper:
             return False
         if not was_pressed:
             used = (keys, size.used_bytes, size.file_bytes, size.quota_bytes)
-            log.warning("etcd fills: %d keys, %d bytes are used, its file has %d, its quota is %d", *used)
+            log.warning("etcd is filling up: %d keys, %d bytes used, file size %d, quota %d", *used)
         most = most_bytes(size, len(names))
         measure = partial(upkeep.standing, most_keys=MOST_KEYS, most_bytes=most)
         found = await gather_bounded((partial(measure, name) for name in names), at_once=_CONCURRENT_MEASUREMENTS)
@@ -100,13 +100,13 @@ class EtcdSpaceKeeper:
         """Bar jobs and give them up before anything is deleted, or the next round would find nothing to bar."""
         for name, excess in over.items():
             await self._accounts.bar(name)
-            log.warning("job %s has lost its rights in etcd: %s", name, excess)
+            log.warning("job %s is barred from etcd: %s", name, excess)
             self._jobs.fail_over_etcd(name, excess)
         for name in over:
             try:
                 await upkeep.trim(name, most_bytes=most)
             except MasterError as error:
-                log.warning("what job %s has too much of in etcd could not be deleted: %s", name, error)
+                log.warning("surplus keys of job %s could not be deleted from etcd: %s", name, error)
 
     async def _free_space(self, upkeep: EtcdUpkeep) -> None:
         await upkeep.compact()

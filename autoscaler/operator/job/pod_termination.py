@@ -109,7 +109,7 @@ def _describe_exit(raw: Raw) -> tuple[int | None, str]:
     over = [(text(status, "name"), part(status, "state", "terminated")) for status in statuses]
     over = [(name, ended) for name, ended in over if ended]
     if not over:
-        return None, "ended, and its node does not say how"
+        return None, "ended without an exit code from its node"
     failed = [(name, ended) for name, ended in over if integer(ended, "exitCode")]
     name, ended = min(failed or over, key=lambda item: text(item[1], "finishedAt"))
     code = integer(ended, "exitCode")
@@ -119,7 +119,7 @@ def _describe_exit(raw: Raw) -> tuple[int | None, str]:
     if len(statuses) > 1:
         description = f"ended: its container {name} {description}"
     if message := text(ended, "message").strip():
-        description += f"; it left the message: {message}"
+        description += f"; its termination message: {message}"
     return code, description
 
 

@@ -136,7 +136,7 @@ class LeaseHolder:
         was_leading = self.may_write()
         self._candidate = renew_hold(self._candidate, to_record(raw), sent_s=sent_s)
         if not was_leading and self.may_write():
-            log.info("leads under lease %s", self.name)
+            log.info("this operator leads (lease %s)", self.name)
             self._news.set()
 
     def _spec(self, write: WriteLease) -> Raw:

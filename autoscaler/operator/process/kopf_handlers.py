@@ -170,7 +170,7 @@ async def listen_to_edits(wakeups: WorkQueue, *, kubeconfig: Path | None, namesp
         try:
             await run_kopf(wakeups, kubeconfig=kubeconfig, namespaces=namespaces)
         except Exception:
-            log.exception("kopf has ended; edits are seen by the watches; it begins again in %g s", AGAIN_S)
+            log.exception("kopf has ended; edits are still seen by the watches; kopf restarts in %g s", AGAIN_S)
         await asyncio.sleep(AGAIN_S)
 
 

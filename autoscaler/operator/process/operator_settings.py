@@ -111,7 +111,7 @@ def _namespaces(text: str) -> tuple[str, ...]:
         return ()
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if not all(names):
-        raise InvalidSpecError("--namespaces", f"is {text!r}", "names with commas between")
+        raise InvalidSpecError("--namespaces", f"is {text!r}", "comma-separated names")
     return names
 
 

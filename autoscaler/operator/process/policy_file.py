@@ -154,7 +154,7 @@ def _headroom_item(path: str, item: Any) -> Headroom:
             except QuantityError as error:
                 raise InvalidSpecError(f"{path}.{name}", str(error)) from None
     if not any(amounts.values()):
-        raise InvalidSpecError(path, "asks for nothing", "cpu, memory or gpu above 0")
+        raise InvalidSpecError(path, "requests nothing", "cpu, memory or gpu above 0")
     requests = Resources(
         cpu_milli=amounts.get("cpu_milli", 0),
         memory_bytes=amounts.get("memory_bytes", 0),

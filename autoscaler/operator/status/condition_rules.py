@@ -31,7 +31,7 @@ _NOT_TRAINING: Final = frozenset(
 )
 """Reasons of Progressing that take precedence over the reason for the size."""
 
-TOO_MUCH_IN_ETCD: Final = "it took more of etcd, which all jobs share, than is its due"
+TOO_MUCH_IN_ETCD: Final = "it used more than its share of etcd, which all jobs share"
 """How the message begins of a job that was given up for what it stored in etcd."""
 
 _NO_VERDICT: Final = frozenset({"NotActive", "Waiting"})
@@ -95,7 +95,7 @@ def _admitted(inputs: StatusInputs) -> Condition:
     if life.stage in {LifeStage.SUSPENDING, LifeStage.SUSPENDED}:
         return false_condition(ConditionType.ADMITTED, "Suspended", "spec.runPolicy.suspend is true")
     if has_started(inputs):
-        return true_condition(ConditionType.ADMITTED, "Started", "all that it cannot run without has room")
+        return true_condition(ConditionType.ADMITTED, "Started", "all core pods have capacity")
     if inputs.priority is None:
         name = inputs.job.spec.priority_class
         return false_condition(
@@ -113,7 +113,7 @@ def _admitted(inputs: StatusInputs) -> Condition:
     if (lost := _last_start(inputs)) is not None:
         return lost
     if decision is None:
-        return unknown_condition(ConditionType.ADMITTED, "NotPlanned", "no plan has been made with it yet")
+        return unknown_condition(ConditionType.ADMITTED, "NotPlanned", "the job has not been planned yet")
     return false_condition(ConditionType.ADMITTED, decision.bottleneck.value, decision.message)
 
 
@@ -159,9 +159,9 @@ def _ready(inputs: StatusInputs) -> Condition:
 def _scaled(inputs: StatusInputs) -> Condition:
     decision = inputs.plan_report.decision
     if inputs.record.life.stage is not LifeStage.ACTIVE or decision is None:
-        return unknown_condition(ConditionType.SCALED, "NotActive", "no size is wanted for it now")
+        return unknown_condition(ConditionType.SCALED, "NotActive", "the job has no target size now")
     if inputs.is_contested:
-        detail = "a HorizontalPodAutoscaler is set upon this job: EDL leaves its count alone; delete one of the two"
+        detail = "a HorizontalPodAutoscaler targets this job, so EDL does not change its size; delete one of the two"
         return false_condition(ConditionType.SCALED, "ConflictingAutoscaler", detail)
     there = len(inputs.active_pods[Role.TRAINER])
     notices = [decision.notice, *(f"server {pod} stays yet: {why}" for pod, why in inputs.draining.items() if why)]
@@ -253,7 +253,7 @@ def _suspended(inputs: StatusInputs) -> Condition:
             )
         case LifeStage.SUSPENDING:
             return false_condition(
-                ConditionType.SUSPENDED, "Suspending", "trainers finish their batches, then servers leave"
+                ConditionType.SUSPENDED, "Suspending", "trainers finish their batches, then servers are terminated"
             )
         case _:
             return false_condition(ConditionType.SUSPENDED, "NotSuspended")

@@ -96,7 +96,7 @@ async def lose(run, name):
     lost = await until(run, lambda p: dict(p.buckets_taken_over).get(other), f"{name}'s buckets on {other}")
     # one copy of all is a matter of tenths of a second, seldom seen
     assert dict(lost.buckets_taken_over) == {other: owned}
-    told = f"{owned} buckets go on on {other}, which had the second copies: nothing is done again"
+    told = f"{owned} buckets continue on {other}, which had their second copies: nothing is trained again"
     whole = await until(run, has_two_copies, "a second copy of everything")
     await until(run, lambda _: len(losses(run)) > told_before, "the event")
     assert losses(run)[told_before:] == [told]

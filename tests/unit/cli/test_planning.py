@@ -208,7 +208,7 @@ def test_a_file_that_is_no_moment_is_refused_by_its_field(say, saved, tmp_path):
     saved.write_text(whole.replace('"phase": "ready"', '"phase": "happy"', 1))
     assert 'view.pods[0].phase: is "happy"' in say("plan", code=4)
     saved.write_text(whole[:-50])
-    assert "no JSON" in say("plan", code=4)
+    assert "not JSON" in say("plan", code=4)
     say("plan", code=3, file=tmp_path / "none.json")
 
 

@@ -126,13 +126,13 @@ def news(before, now, **more):
 
 def test_a_lost_server_whose_buckets_go_on_is_told_with_who_has_them():
     """Once; and again when another one is lost, under a new master and of a new process too."""
-    words = "which had the second copies: nothing is done again"
-    assert news({}, {"s-1": 32}) == (("ServerLost", f"32 buckets go on on s-1, {words}"),)
-    assert news({}, {"s-1": 1}) == (("ServerLost", f"one bucket goes on on s-1, {words}"),)
+    words = "which had their second copies: nothing is trained again"
+    assert news({}, {"s-1": 32}) == (("ServerLost", f"32 buckets continue on s-1, {words}"),)
+    assert news({}, {"s-1": 1}) == (("ServerLost", f"one bucket continues on s-1, {words}"),)
     assert news({"s-1": 32}, {"s-1": 32}) == ()
-    assert "30 buckets go on on s-1" in str(news({"s-1": 2}, {"s-1": 32}))
-    assert "32 buckets go on on s-1" in str(news({"s-1": 32}, {"s-1": 32}, term=3))
-    assert "2 buckets go on on s-1" in str(news({"s-1": 32}, {"s-1": 2}))
+    assert "30 buckets continue on s-1" in str(news({"s-1": 2}, {"s-1": 32}))
+    assert "32 buckets continue on s-1" in str(news({"s-1": 32}, {"s-1": 32}, term=3))
+    assert "2 buckets continue on s-1" in str(news({"s-1": 32}, {"s-1": 2}))
     assert len(news({}, {"s-0": 1, "s-1": 1})) == 2
     assert news({}, {"s-1": 32}, phase=JobPhase.COMPLETE) == (), "servers that leave at the job's end are not lost"
 
@@ -145,7 +145,7 @@ def test_servers_that_leave_one_before_the_other_are_not_lost():
 
 
 def test_what_is_trained_again_is_told_with_how_much_it_is():
-    """Where the second copy is lost too, `nothing is done again` is not the last word."""
+    """Where the second copy is lost too, `nothing is trained again` is not the last word."""
     before = progress_of(status())
     ((reason, message),) = progress_events(before, replace(before, reworked=before.reworked + 1576))
     assert (reason, message.split(":")[0]) == ("RolledBack", "1,576 positions are trained again")

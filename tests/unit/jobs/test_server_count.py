@@ -73,5 +73,5 @@ def test_what_follows_from_the_end_of_the_only_copy():
     )
     assert describe_loss("x-server-1", 1, AfterServerLoss.KEEP) == (
         "x-server-1 has ended with a bucket that nobody else has: "
-        "it goes back to the last checkpoint, the other servers keep what they have"
+        "it goes back to the last checkpoint, the other servers keep their state"
     )

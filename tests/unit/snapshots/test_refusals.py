@@ -71,8 +71,8 @@ def test_a_pod_on_a_node_that_is_gone_is_no_error():
         ('"phase": "pending"', '"pase": "pending"', r"view.pods\[0\].pase: unknown field .*did you mean phase"),
         ('"phase": "pending",', "", r"view.pods\[0\].phase: is missing"),
         ('"phase": "pending"', '"phase": "starting"', r"view: pod web-0: starting without a node"),
-        ('"name": "n2"', '"name": "n1"', r"view.nodes\[1\].name: n1 stands twice"),
-        ('"name": "n2"', '"name": "n2", "name": "n3"', r"view.nodes\[1\].name: stands twice"),
+        ('"name": "n2"', '"name": "n1"', r"view.nodes\[1\].name: n1 is given twice"),
+        ('"name": "n2"', '"name": "n2", "name": "n3"', r"view.nodes\[1\].name: is given twice"),
         ('"cpu": "500m"', '"cpu": 500', r"requests.cpu: is 500 .*in quotes"),
         ('"cpu": "500m"', '"cpu": "-1"', r"requests.cpu: .*below zero"),
         ('"cpu": "500m"', '"cpu": "1x"', r"requests.cpu: .*no quantity"),
@@ -92,17 +92,17 @@ def test_a_pod_on_a_node_that_is_gone_is_no_error():
         ('"version": 1', '"version": "1"', r'version: is "1"'),
         ('"ClusterSnapshot"', '"Pod"', r'kind: is "Pod"'),
         ('"version": 1', '"version": 0', r"version: is 0 .*from 1 to 1"),
-        ('"version": 1', '"version": 1, "version": 1', r"version: stands twice"),
-        ('"name": "n2"', r'"name": "n\u001b[2J"', r"view.nodes\[1\].name: is .*can be printed"),
-        ('"name": "n2"', r'"name": "n\u202e2"', r"view.nodes\[1\].name: is .*can be printed"),
-        ('"name": "n2"', r'"name": "n\ud800"', r"view.nodes\[1\].name: is .*can be printed"),
-        ('"name": "n2"', '"name": ""', r'view.nodes\[1\].name: is "" .*can be printed'),
+        ('"version": 1', '"version": 1, "version": 1', r"version: is given twice"),
+        ('"name": "n2"', r'"name": "n\u001b[2J"', r"view.nodes\[1\].name: is .*printable characters"),
+        ('"name": "n2"', r'"name": "n\u202e2"', r"view.nodes\[1\].name: is .*printable characters"),
+        ('"name": "n2"', r'"name": "n\ud800"', r"view.nodes\[1\].name: is .*printable characters"),
+        ('"name": "n2"', '"name": ""', r'view.nodes\[1\].name: is "" .*printable characters'),
         (TEXT, TEXT[: TEXT.index('"observed') + 4], r"it was cut off"),
         (TEXT, "[]", r"the file: holds \[\]"),
-        (TEXT, "", r"no JSON"),
-        (TEXT, TEXT[:-40], r"no JSON"),
-        (TEXT, '{"a":' * 100_000, r"nested|no JSON"),
-        ('"revision": 3', f'"revision": {"9" * 5000}', r"no JSON"),
+        (TEXT, "", r"not JSON"),
+        (TEXT, TEXT[:-40], r"not JSON"),
+        (TEXT, '{"a":' * 100_000, r"nested|not JSON"),
+        ('"revision": 3', f'"revision": {"9" * 5000}', r"not JSON"),
         ('"revision": 3', f'"revision": {"9" * 50}', r"view.revision: is 9+\.\.\. \(at most"),
     ],
 )
@@ -116,7 +116,7 @@ def test_a_job_without_requests_is_refused():
     """Its trainers would fit anywhere: what the planner said of them would be about nothing."""
     document = to_document(SNAPSHOT)
     document["view"]["jobs"][0]["trainer"]["shape"]["requests"] = {"cpu": "0"}
-    with pytest.raises(InvalidSpecError, match=r"view.jobs\[0\].trainer.shape.requests: asks for nothing"):
+    with pytest.raises(InvalidSpecError, match=r"view.jobs\[0\].trainer.shape.requests: requests nothing"):
         from_document(document)
 
 

@@ -68,7 +68,7 @@ DRAIN = ServerDrain(ordinal=2, since_s=10.0)
 
 class TestWhyAServerStays:
     def test_master_is_yet_to_be_told(self):
-        assert "yet to be told" in drain_problem(DRAIN, record(progress(wanted=3), at_s=11.0), 11.0)
+        assert "not been set to the new number" in drain_problem(DRAIN, record(progress(wanted=3), at_s=11.0), 11.0)
 
     def test_it_holds_something(self):
         known = record(progress(buckets=((0, 40), (2, 7))), at_s=11.0)
@@ -81,7 +81,7 @@ class TestWhyAServerStays:
     @pytest.mark.parametrize("phase", [JobPhase.STARTING, JobPhase.WAITING_FOR_SERVERS, JobPhase.RESTORING])
     def test_a_new_master_does_not_know_yet_what_it_holds(self, phase):
         """It names nobody before they have registered with it."""
-        assert "does not know yet" in drain_problem(DRAIN, record(progress(phase=phase), at_s=11.0), 11.0)
+        assert "does not know its buckets yet" in drain_problem(DRAIN, record(progress(phase=phase), at_s=11.0), 11.0)
 
     def test_a_master_that_says_so_keeps_it_for_as_long_as_it_takes(self):
         late_s = 10.0 + 100 * SILENCE_LIMIT_S

@@ -77,9 +77,9 @@ def test_a_leaving_pod_that_still_runs_has_not_ended():
         (ended(137), 137, "was killed by SIGKILL"),
         (ended(0, phase="Succeeded"), 0, "exited with code 0"),
         (ended(0, 7), 7, "its container c1 exited with code 7"),
-        (ended(9, terminated={"message": "no such file"}), 9, "left the message: no such file"),
+        (ended(9, terminated={"message": "no such file"}), 9, "termination message: no such file"),
         (ended(reason="Evicted", message="low on memory"), None, "Evicted (low on memory)"),
-        (raw_pod(node="n1", status={"phase": "Failed"}), None, "does not say how"),
+        (raw_pod(node="n1", status={"phase": "Failed"}), None, "without an exit code"),
     ],
 )
 def test_the_story_names_what_happened(raw, code, words):

@@ -150,9 +150,9 @@ def test_conditions(fields, kind, expected):
     [
         (
             {"checkpoint_problem": "disk full"},
-            ("training goes on", "trained again", "leave trainers and servers alone"),
+            ("training continues", "trained again", "do not delete trainers or servers"),
         ),
-        ({"store_problem": "training goes on, checkpoints wait: etcd"}, ("training goes on", "Bring etcd back")),
+        ({"store_problem": "training continues, checkpoints wait: etcd"}, ("training continues", "Restore etcd")),
     ],
 )
 def test_what_keeps_commits_away_says_what_it_costs_and_what_to_do(words, must):
