@@ -54,8 +54,10 @@ def conditions_of(inputs: StatusInputs) -> tuple[Condition, ...]:
 
 
 def main_reason(conditions: Sequence[Condition]) -> str:
-    """Most important reason, for a table column: the ending, else the obstacle to training, to its minimum, to
-    checkpoints, to its next size.
+    """Most important reason, for a table column: the ending, else what keeps the job from it, most urgent first.
+
+    The order: from starting, from training, from its minimum, from serving again, from readiness, from checkpoints,
+    from its next size.
     """
     by_kind = {one.type: one for one in conditions}
     for kind in (ConditionType.FAILED, ConditionType.COMPLETED, ConditionType.SUSPENDED):
@@ -66,7 +68,7 @@ def main_reason(conditions: Sequence[Condition]) -> str:
 
 
 def _by_urgency(by_kind: Mapping[ConditionType, Condition]) -> Iterator[Condition | None]:
-    progressing, degraded, saved = map(
+    progressing, degraded, checkpoints = map(
         by_kind.get, (ConditionType.PROGRESSING, ConditionType.DEGRADED, ConditionType.CHECKPOINTS_CURRENT)
     )
     admitted = by_kind.get(ConditionType.ADMITTED)
@@ -75,10 +77,10 @@ def _by_urgency(by_kind: Mapping[ConditionType, Condition]) -> Iterator[Conditio
     yield degraded if degraded is not None and degraded.status is ConditionStatus.TRUE else None
     yield progressing if progressing is not None and progressing.reason in _SERVING_AGAIN else None
     ready = by_kind.get(ConditionType.READY)
-    has_room = admitted is not None and admitted.status is ConditionStatus.TRUE
-    yield ready if has_room and ready is not None and ready.status is ConditionStatus.FALSE else None
-    is_behind = saved is not None and saved.status is ConditionStatus.FALSE and saved.reason not in _NO_VERDICT
-    yield saved if is_behind else None
+    has_capacity = admitted is not None and admitted.status is ConditionStatus.TRUE
+    yield ready if has_capacity and ready is not None and ready.status is ConditionStatus.FALSE else None
+    if checkpoints is not None and checkpoints.status is ConditionStatus.FALSE:
+        yield checkpoints if checkpoints.reason not in _NO_VERDICT else None
     yield by_kind.get(ConditionType.SCALED)
     yield admitted
 
