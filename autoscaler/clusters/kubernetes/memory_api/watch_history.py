@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,10 +51,14 @@ class WatchHistory:
         self._compacted_version = 1
         self._changes: list[ObjectChange] = []
         self._waiting: set[asyncio.Event] = set()
+        self._queues: list[deque[ObjectChange]] = []
 
     def append(self, kind: Kind, before: Raw | None, after: Raw | None) -> None:
         """Add a change under the current version, and wake all watches."""
-        self._changes.append(ObjectChange(version=self.version, kind=kind, before=before, after=after))
+        change = ObjectChange(version=self.version, kind=kind, before=before, after=after)
+        self._changes.append(change)
+        for queue in self._queues:
+            queue.append(change)
         if len(self._changes) > 2 * self._window:
             self.compact(self._changes[-self._window - 1].version)
         self._wake()
@@ -87,6 +92,14 @@ class WatchHistory:
                 f"too large resource version: {version}, current: {self.version}", may_have_happened=False
             )
         return self._changes[bisect_right(self._changes, version, key=lambda change: change.version) :]
+
+    def subscribe(self) -> deque[ObjectChange]:
+        """Return a queue that gets every later change, for a controller in the server's own process.
+
+        Unlike a watch it never expires: its length is what is written between two turns of its reader.
+        """
+        self._queues.append(deque())
+        return self._queues[-1]
 
     @contextmanager
     def waiting(self) -> Iterator[asyncio.Event]:

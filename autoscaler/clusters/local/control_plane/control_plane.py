@@ -41,7 +41,7 @@ EDL_CLASSES: Final = (CORE_CLASS, LEVEL_SURPLUS)
 """Both have the value of pods without a class: the planner, not the scheduler, chooses who leaves."""
 
 REMEMBERED_CHANGES: Final = 1_000
-"""For watches, which are never that far behind: they run in the event loop of those who write."""
+"""For watches; one that more changes overtake gets a 410 and lists again, as on a cluster."""
 
 RETRY_EVERY_S: Final = 1.0
 """After a fault with one object: it is brought to what it should be without waiting for its next change (A11)."""
@@ -71,6 +71,7 @@ class ControlPlane:
         on_changes: Callable[[Sequence[ObjectChange]], None] = lambda _: None,
     ) -> None:
         self.server: Final = MemoryServer(now=wall_s, window=REMEMBERED_CHANGES, new_uid=lambda: str(uuid4()))
+        self._changes = self.server.history.subscribe()
         for node in nodes:
             create_node(self.server, node)
         for name in EDL_CLASSES:
@@ -111,12 +112,11 @@ class ControlPlane:
 
     async def _follow(self) -> None:
         """React to every change until cancelled; what the reactions change is reacted to as well."""
-        version = 1
         with self.server.history.waiting() as woken:
             while True:
                 woken.clear()
-                while changes := self.server.history.since(version):
-                    version = self.server.history.version
+                while changes := tuple(self._changes):
+                    self._changes.clear()
                     self._react(changes)
                 await self._wait(woken)
 

@@ -357,6 +357,16 @@ async def test_a_member_finds_its_secret_as_files_and_its_master_at_a_socket(tmp
         assert "EDL_TLS_DIR" not in found
 
 
+async def test_more_changes_at_once_than_watches_remember_end_no_run(tmp_path, monkeypatch):
+    """As with thousands of replicas that fit nowhere."""
+    monkeypatch.setattr(control_plane, "REMEMBERED_CHANGES", 5)
+    async with running(tmp_path, on=nodes(1, cpu_milli=1000)) as plane:
+        await plane.deploy(40)
+        await plane.until(lambda: sum(map(plane.is_ready, plane.pods())) == 1, "the one that fits")
+        await plane.scale(0)
+        await plane.until(lambda: not plane.pods(), "an empty machine")
+
+
 async def test_only_the_newest_events_are_kept(tmp_path, monkeypatch):
     """A run of days does not fill its memory with them."""
     monkeypatch.setattr(control_plane, "REMEMBERED_EVENTS", 3)
