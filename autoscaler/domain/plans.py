@@ -26,7 +26,7 @@ class Reason(StrEnum):
 
 
 class Bottleneck(StrEnum):
-    """The constraint that keeps a job from its next size: of several, the one that the plan records last."""
+    """The constraint that keeps a job from its next size: the one that the plan records last (`PlannedJob.block`)."""
 
     MAX = "Max"  # it has the largest size that its spec allows
     PINNED = "Pinned"  # its spec pins the size
@@ -38,9 +38,9 @@ class Bottleneck(StrEnum):
     GANG = "Gang"  # another gang is starting, or has reserved the capacity
     CAPACITY_DRAINING = "CapacityDraining"  # the capacity is being vacated
     QUOTA = "Quota"  # a resource quota of its namespace allows no more
-    SCHEDULER_REFUSED = "SchedulerRefused"  # the scheduler did not use capacity that was vacated for it
     COOLDOWN = "Cooldown"  # a window of `Policy`, or the pause after failures
-    BUDGET = "Budget"  # the moves or resizes of this minute are used up
+    BUDGET = "Budget"  # the transfers or resizes of this minute are used up
+    RESIZE_COST = "ResizeCost"  # its growth would cost more training time than it gains (`Policy.payoff_s`)
     STALE_VIEW = "StaleView"  # the view is too old to plan with
     NOT_ACTIVE = "NotActive"  # suspended, ending or over
     PLANNING_FAILED = "PlanningFailed"  # by a fault of EDL with this job

@@ -105,9 +105,8 @@ class Counterfactual:
 class Explanation:
     """Why a job has its size, and what would change it.
 
-    `decision` is that of the plan as it is, with its first constraint that fails; `settled` is the one with all windows
-    off, from which the answers start. Without answers no change that was tried lifts it. `is_cut`: not all changes
-    could be tried.
+    `decision` is that of the plan as it is, with its bottleneck; `settled` is the one with all windows off, from which
+    the answers start. Without answers no change that was tried lifts it. `is_cut`: not all changes could be tried.
     """
 
     decision: Decision

@@ -2,8 +2,8 @@
 
 Repeatedly, the job with the lowest weighted dominant share takes its next step; ties go to the larger next share,
 then to the name. For one resource and equal replicas this greedy is exactly leximin, and only with that tie rule.
-Higher priorities are served first. A job stops at its first bottleneck, which is recorded. This phase only grows jobs;
-P6 takes from rich ones.
+Higher priorities are served first. A job whose next step does not fit is done. This phase only grows jobs; P6 takes
+from rich ones, and only then is each job's bottleneck recorded (`record_bottlenecks`).
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def share_capacity(copy: WorkingCopy) -> None:
         copy.jobs[name].block(bottleneck, message, until_s=until_s)
     for name in copy.unpaid:
         message = f"its growth would not pay off within {copy.policy.payoff_s:g} s"
-        copy.jobs[name].block(Bottleneck.BUDGET, message)
+        copy.jobs[name].block(Bottleneck.RESIZE_COST, message)
 
 
 def fill_paid(copy: WorkingCopy, sizes: Sizes) -> None:

@@ -256,5 +256,5 @@ class PlannedJob:
     ) -> None:
         """Record the job's bottleneck, until when it lasts, and the gangs for which its capacity is kept.
 
-        The last call stands: `explain` and later phases know more of a constraint than the phase that met it first."""
+        The last call stands: later phases and `explain` know more of a constraint than the phase that met it first."""
         self.bottleneck, self.message, self.until_s, self.held_up_by = bottleneck, message, until_s, held_up_by

@@ -35,7 +35,7 @@ def test_growth_that_costs_more_than_it_brings_is_not_made():
     driver = settled([node("a", 8_000)], [job("j", high=16, resize_cost_s=80.0)])
     plan = grown(driver, node("b", 1_000))
     assert plan.actions == ()
-    assert decision(plan, "j").bottleneck is Bottleneck.BUDGET
+    assert decision(plan, "j").bottleneck is Bottleneck.RESIZE_COST
     assert "within 600 s" in decision(plan, "j").message
     assert len(grown(driver, node("c", 1_000)).actions) == 2
 
