@@ -92,7 +92,7 @@ def _check_backups(state: MasterState) -> None:
     now = state.table
     if now is None or now.backups is None:
         return
-    pairs = zip(now.route.owner, now.backups.holder, strict=True)
+    pairs = zip(now.route.owner, now.backups.backup, strict=True)
     _expect(all(owner != holder for owner, holder in pairs), "rule 61: a bucket has both its copies on one server")
     named = {intent.bucket for intent in now.intents}
     _expect(set(now.backups.wanted) <= named, "rule 62: a backup is wanted without an intent")

@@ -76,7 +76,9 @@ RECORDS: Final[Mapping[str, Any]] = {
         )
     ),
     "backups": Backups(
-        holder=(1, 1, 0, 0), since=tuple(map(Version, (0, 0, 0, 0))), holder_since=tuple(map(Version, (0, 0, 0, 0)))
+        backup=(1, 1, 0, 0),
+        owner_since=tuple(map(Version, (0, 0, 0, 0))),
+        backup_since=tuple(map(Version, (0, 0, 0, 0))),
     ),
 }
 

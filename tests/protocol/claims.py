@@ -116,10 +116,10 @@ def _table(etcd: Etcd) -> BucketTable | None:
 
 def _copies(table: BucketTable, b: int) -> Iterator[tuple[str, Incarnation, Version]]:
     """Who has one that counts, and since when the table has said so."""
-    yield "owner", table.route.servers[table.route.owner[b]].incarnation, tables.since(table, b)
+    yield "owner", table.route.servers[table.route.owner[b]].incarnation, tables.owner_since(table, b)
     backup = tables.backup_of(table, b)
     if backup and table.backups:
-        yield "backup", backup.incarnation, table.backups.holder_since[b]
+        yield "backup", backup.incarnation, table.backups.backup_since[b]
 
 
 def _accepts(process: ServerProcess, b: int, here: dict[Incarnation, ServerProcess]) -> bool:

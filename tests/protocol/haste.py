@@ -16,7 +16,10 @@ from tests.protocol.explore import Limits, Report, explore
 from tests.protocol.model import JobModel
 from tests.protocol.settings import Setting
 
-PATCHES: Final = ((commit_protocol, "is_quiet", lambda state: True), (move_admission, "is_paced", lambda state: False))
+PATCHES: Final = (
+    (commit_protocol, "is_quiet", lambda state: True),
+    (move_admission, "is_paused_for_commit", lambda state: False),
+)
 
 
 @contextmanager

@@ -110,7 +110,7 @@ class Shell:
         before = self.state.lineage
         step = event_table.handle(self.state, event, time.monotonic())
         self._set(step.state)
-        log.debug("%s", event)
+        log.debug("%s", event)  # failpoint: logged before anything follows from it
         for effect in step.effects:
             self._carry_out(effect)
         if step.state.is_ready and step.state.lineage != before:
@@ -122,7 +122,7 @@ class Shell:
         """Changes marks and parameters by a push; `gradients` were checked against the model."""
         self._apply(self.loaded(), step.effects, gradients, pushed)
         self._set(step.state)
-        log.debug("%s", step.effects)
+        log.debug("%s", step.effects)  # failpoint: logged before anything follows from it
 
     def loaded(self) -> Model:
         """The model.  Raises InvariantViolationError where there is none."""

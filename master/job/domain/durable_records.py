@@ -93,13 +93,13 @@ class TrainersRecord:
 class Backups:
     """The server with the second copy of each bucket (rule 61), and since which version each copy counts.
 
-    All tuples are by bucket.  `since`: from this version on the table has named the process, as owner or as backup,
-    without a break.
+    All tuples are by bucket.  `owner_since`, `backup_since`: from this version on the table has named the process, as
+    owner or as backup, without a break.
     """
 
-    holder: tuple[int, ...]  # indexes the route's servers; NO_SERVER: there is none
-    since: tuple[Version, ...]  # of the owner
-    holder_since: tuple[Version, ...]
+    backup: tuple[int, ...]  # indexes the route's servers; NO_SERVER: there is none
+    owner_since: tuple[Version, ...]
+    backup_since: tuple[Version, ...]
     wanted: PositionSet = EMPTY  # buckets whose intent is for a new backup: its source stays their owner
 
 

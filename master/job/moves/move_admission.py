@@ -35,10 +35,10 @@ def admit_moves(turn: Turn, now: BucketTable) -> BucketTable:
     """The table with an intent for as many moves as may run together (rule 41)."""
     state, waiting = turn.state, turn.state.moves.waiting
     is_urgent = any(server.is_leaving for server in state.members.servers.values())
-    if not waiting or (is_paced(state) and not is_urgent):
+    if not waiting or (is_paused_for_commit(state) and not is_urgent):
         return now
     beginning = _Beginning(state, now)
-    remaining = [move for move in waiting[:LOOK_AHEAD] if not beginning.deals_with(move)]
+    remaining = [move for move in waiting[:LOOK_AHEAD] if not beginning.begin_or_drop(move)]
     remaining += waiting[LOOK_AHEAD:]
     if len(remaining) < len(waiting):
         turn.change(moves=replace(state.moves, waiting=tuple(remaining)))
@@ -60,8 +60,8 @@ class _Beginning:
         self._places: list[ServerPlace] = []
         self._for_backups: list[int] = []
 
-    def deals_with(self, move: Move) -> bool:
-        """False: the move is looked at again with the next event."""
+    def begin_or_drop(self, move: Move) -> bool:
+        """Begins the move, or drops one that has nothing to move.  False: neither; it waits for the next event."""
         state, is_busy = self._state, move.bucket in self._busy
         self._busy.add(move.bucket)
         if is_busy or not self._pace.allows(move):
@@ -103,10 +103,10 @@ def _is_settled(state: MasterState, bucket: int) -> bool:
 
 def _may_begin(state: MasterState, source: Server, target: Server) -> bool:
     are_here = source.is_connected and target.is_connected and target.lineage == state.number
-    return are_here and not state.has_to_leave(target) and (source.is_leaving or not is_paced(state))
+    return are_here and not state.has_to_leave(target) and (source.is_leaving or not is_paused_for_commit(state))
 
 
-def is_paced(state: MasterState) -> bool:
+def is_paused_for_commit(state: MasterState) -> bool:
     """True while a cut is open or a commit is due: then only moves of servers that have to leave begin (rule 59)."""
     return state.commit.phase in (CommitPhase.HOLDING, CommitPhase.WRITING) or state.is_commit_due
 

@@ -35,7 +35,7 @@ def advance(turn: Turn) -> None:
         return
     before = state.table
     if before is not None and (state.moves.intents or state.moves.waiting or before.backups):
-        ended = promotion.promote_lost(state, _ended(state, before))
+        ended = promotion.promote_lost(state, _end_moves(state, before))
         after = move_admission.admit_moves(turn, ended)
         if after != before:
             _write(turn, before, after)
@@ -68,7 +68,7 @@ def _write(turn: Turn, before: BucketTable, after: BucketTable) -> None:
     turn.emit(Persist(write=write))
 
 
-def _ended(state: MasterState, now: BucketTable) -> BucketTable:
+def _end_moves(state: MasterState, now: BucketTable) -> BucketTable:
     """The table with UNDO for moves that were given up and FLIP for those that have arrived (rules 45, 46)."""
     for intent in now.intents:
         if intent.bucket in state.moves.undone:
@@ -107,7 +107,7 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
         unreachable_backups=state.moves.unreachable_backups - changed,
         late=0 if arrived else state.moves.late,
         timed_out=FrozenMap({bucket: to for bucket, to in state.moves.timed_out.items() if bucket not in arrived}),
-        since=FrozenMap(fresh | {bucket: at for bucket, at in state.moves.since.items() if bucket in fresh}),
+        begun_at=FrozenMap(fresh | {bucket: at for bucket, at in state.moves.begun_at.items() if bucket in fresh}),
         resend_at=state.moves.resend_at or turn.after(state.config.answer_timeout_ns),
     )
     promotions = promotion.counted(state, old, new)
@@ -137,7 +137,7 @@ def is_safe(state: MasterState, owner: MemberKey) -> bool:
     if state.members.try_server(owner) or now is None:
         return now is not None
     rest = set(bucket_table.owned(now.route, owner.incarnation)) - state.moves.saved
-    return all(promotion.has_successor(state, now, bucket) for bucket in rest)
+    return all(promotion.has_live_backup(state, now, bucket) for bucket in rest)
 
 
 # ---- reports of servers ---------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def remove_server(turn: Turn, server: Server) -> bool:
     if now is None:
         return False
     if state.stage in (RecoveryStage.RAISING, RecoveryStage.RESTORING) or state.recovery.must_raise:
-        return server.key not in bucket_table.holders(now)
+        return server.key not in bucket_table.copy_holders(now)
     if now.backups and state.stage in (
         RecoveryStage.ADOPTING,
         RecoveryStage.GATHERING,

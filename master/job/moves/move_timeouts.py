@@ -39,7 +39,7 @@ def handle_arrival(turn: Turn, arrived: Intent) -> None:
         for one in _timed(state)
         if (one.source, one.target) == (arrived.source, arrived.target)
         and _queue_position(state, one) > _queue_position(state, arrived)
-        and turn.now > moves.since[one.bucket]
+        and turn.now > moves.begun_at[one.bucket]
     }
     if now_next:
         known = {one.bucket for one in moves.intents}
@@ -81,17 +81,17 @@ def problem(state: MasterState) -> str:
 
 def _timed(state: MasterState) -> tuple[Intent, ...]:
     """The moves with a time: those of an earlier master or of a lost model are undone as they are."""
-    return tuple(intent for intent in state.moves.awaited if intent.bucket in state.moves.since)
+    return tuple(intent for intent in state.moves.awaited if intent.bucket in state.moves.begun_at)
 
 
 def _queue_position(state: MasterState, intent: Intent) -> tuple[Instant, BucketId]:
     """The place of a move in the row of its source: moves that began together go in the order of bucket numbers."""
-    return state.moves.since[intent.bucket], intent.bucket
+    return state.moves.begun_at[intent.bucket], intent.bucket
 
 
 def _own_start(state: MasterState, bucket: BucketId) -> Instant:
     """When the bucket's own time began."""
-    since = state.moves.since[bucket]
+    since = state.moves.begun_at[bucket]
     return max(since, state.moves.turns.get(bucket) or since)
 
 

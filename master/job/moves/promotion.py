@@ -39,7 +39,7 @@ def promote_lost(state: MasterState, now: BucketTable) -> BucketTable:
     """
     if now.backups is None:
         return now
-    holders, unreachable_backups = bucket_table.holders(now), state.moves.unreachable_backups
+    holders, unreachable_backups = bucket_table.copy_holders(now), state.moves.unreachable_backups
     missing = holders - {one.key for one in state.members.servers.values() if one.lineage == state.number}
     going = holders & _last_leavers(state)
     usable = {one.key for one in state.members.servers.values() if one.is_connected}
@@ -99,10 +99,10 @@ def _is_here(state: MasterState, key: MemberKey) -> bool:
 
 def is_whole(state: MasterState, now: BucketTable) -> bool:
     """True if every process with a copy is a member."""
-    return all(_is_here(state, holder) for holder in bucket_table.holders(now))
+    return all(_is_here(state, holder) for holder in bucket_table.copy_holders(now))
 
 
-def has_successor(state: MasterState, now: BucketTable, bucket: int) -> bool:
+def has_live_backup(state: MasterState, now: BucketTable, bucket: int) -> bool:
     """True if the bucket's backup is a member with the model of this lineage."""
     backup = bucket_table.backup_of(now, bucket)
     return backup is not None and _is_here(state, backup)
@@ -132,7 +132,7 @@ def is_lost_with(state: MasterState, key: MemberKey) -> bool:
 def _pairs(now: BucketTable) -> frozenset[frozenset[MemberKey]]:
     """The processes with a copy of each bucket; few pairs are different."""
     known = [bucket_table.key_of(place) for place in now.route.servers]
-    holder = now.backups.holder if now.backups else now.route.owner
+    holder = now.backups.backup if now.backups else now.route.owner
     places = {(owner, owner if at == NO_SERVER else at) for owner, at in zip(now.route.owner, holder, strict=True)}
     return frozenset(frozenset((known[owner], known[at])) for owner, at in places)
 

@@ -98,7 +98,7 @@ def admit_server(turn: Turn, server: Server) -> None:
         return
     if state.has_to_leave(server):
         return
-    if state.route is None or server.key in bucket_table.holders(_table(state)):
+    if state.route is None or server.key in bucket_table.copy_holders(_table(state)):
         return
     if state.moves.resend_at is None:
         turn.change(moves=replace(state.moves, resend_at=turn.after(state.config.answer_timeout_ns)))
@@ -129,7 +129,7 @@ def plan_if_needed(turn: Turn) -> None:
     state = turn.state
     if state.route is None:
         return
-    owners, holders = bucket_table.owners(state.route), bucket_table.holders(_table(state))
+    owners, holders = bucket_table.owners(state.route), bucket_table.copy_holders(_table(state))
     has_to_go = any(state.has_to_leave(one) and one.key in holders for one in _servers(state))
     if has_to_go or any(one.key not in owners for one in _staying(state)) or _lacks_backups(state):
         plan_moves(turn)
@@ -138,7 +138,7 @@ def plan_if_needed(turn: Turn) -> None:
 def _lacks_backups(state: MasterState) -> bool:
     """True if some bucket has one copy and there is a server for another."""
     now = _table(state)
-    return now.backups is not None and len(_staying(state)) > 1 and NO_SERVER in now.backups.holder
+    return now.backups is not None and len(_staying(state)) > 1 and NO_SERVER in now.backups.backup
 
 
 def _table(state: MasterState) -> BucketTable:
@@ -152,7 +152,7 @@ def plan_moves(turn: Turn) -> None:
     state = turn.state
     if state.stage is not RecoveryStage.SERVING or state.route is None:
         return
-    staying, holders = _staying(state), bucket_table.holders(_table(state))
+    staying, holders = _staying(state), bucket_table.copy_holders(_table(state))
     has_to_go = [one for one in _servers(state) if state.has_to_leave(one) and one.key in holders]
     if not staying:
         turn.change(moves=replace(state.moves, waiting=(), retry_at=None, timed_out=FrozenMap()))
@@ -203,7 +203,7 @@ def plan_for_leaving(turn: Turn) -> None:
     """
     state = turn.state
     if state.route and not (state.moves.intents or state.moves.waiting):
-        holders = bucket_table.holders(_table(state))
+        holders = bucket_table.copy_holders(_table(state))
         going = [one for one in _servers(state) if state.has_to_leave(one) and one.key in holders]
         may_begin = state.moves.retry_at is None
         if any(one.is_leaving or may_begin for one in going) or (may_begin and _lacks_backups(state)):

@@ -51,7 +51,7 @@ def _activate(now: BucketTable, bucket: int, *, is_backup: bool = False) -> Acti
         lineage=now.route.lineage,
         buckets=EMPTY,
         version=now.route.version[bucket],
-        since=now.backups.holder_since[bucket] if now.backups and is_backup else bucket_table.since(now, bucket),
+        since=now.backups.backup_since[bucket] if now.backups and is_backup else bucket_table.owner_since(now, bucket),
         backup=None if is_backup else bucket_table.backup_place(now, bucket),
         is_backup=is_backup,
     )
@@ -60,7 +60,7 @@ def _activate(now: BucketTable, bucket: int, *, is_backup: bool = False) -> Acti
 def freeze(turn: Turn, intent: Intent) -> None:
     route = turn.state.route
     assert route is not None
-    place = bucket_table.place_of(route, intent.target.incarnation)
+    place = bucket_table.place_index(route, intent.target.incarnation)
     assert place is not None
     target = route.servers[place]
     order = Freeze(lineage=intent.lineage, bucket=intent.bucket, version=intent.version, target=target)
@@ -88,7 +88,7 @@ def resend_overdue(turn: Turn, before: Instant) -> None:
     state = turn.state
     if state.stage is RecoveryStage.SERVING:
         for intent in state.moves.awaited:
-            if intent.bucket in state.moves.since and state.moves.since[intent.bucket] <= before:
+            if intent.bucket in state.moves.begun_at and state.moves.begun_at[intent.bucket] <= before:
                 freeze(turn, intent)
         for server in state.members.servers.values():
             _activate_again(turn, server)

@@ -27,7 +27,7 @@ from master.job.domain.job_events import AdoptableFound
 from master.job.moves import move_lifecycle, promotion, rebalancing, server_commands
 from master.job.recovery import rollback, server_quorum
 from master.job.state.bucket_marks import compare_marks, lists_exactly
-from master.job.state.bucket_table import all_backed, backed, holders, owned, owners
+from master.job.state.bucket_table import all_backed, backed, copy_holders, owned, owners
 from master.job.state.dispatch_state import mark_done
 from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Server
@@ -77,14 +77,14 @@ def advance(turn: Turn) -> None:
             return
         read_marks(turn)
     elif server_quorum.has_quorum(state) and all(server.is_connected for server in server_quorum.next_owners(state)):
-        if _has_successors(state):
+        if _can_promote_backups(state):
             turn.recover(promotes_backups=True)
             advance(turn)
         else:
             rollback.raise_lineage(turn)
 
 
-def _has_successors(state: MasterState) -> bool:
+def _can_promote_backups(state: MasterState) -> bool:
     """True if other processes came for missing servers, and backups have all that these had (rule 62)."""
     recovery, now = state.recovery, state.table
     if recovery.must_raise or recovery.promotes_backups or now is None or now.backups is None:
@@ -99,7 +99,7 @@ def _is_model_here(state: MasterState) -> bool:
         return False
     if state.recovery.promotes_backups:
         return promotion.is_model_here(state, now)
-    having = [state.members.try_server(holder) for holder in holders(now)]
+    having = [state.members.try_server(holder) for holder in copy_holders(now)]
     return all(server and server.is_connected and server.lineage == state.number for server in having)
 
 

@@ -111,7 +111,7 @@ def _new_backups(state: MasterState, route: Route) -> Backups | None:
     before = table_for_kept_buckets(state)
     may_stay = [before is not None and owner_of(before, b) == owner_of(route, b) for b in range(len(placed))]
     holder = tuple(NO_SERVER if stays else at for stays, at in zip(may_stay, placed, strict=True))
-    return Backups(holder=holder, since=unnamed, holder_since=unnamed)
+    return Backups(backup=holder, owner_since=unnamed, backup_since=unnamed)
 
 
 def table_for_kept_buckets(state: MasterState) -> Route | None:

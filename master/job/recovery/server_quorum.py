@@ -44,9 +44,9 @@ def await_owners(turn: Turn, *, is_new: bool = False) -> None:
     """
     state, config = turn.state, turn.state.config
     window_ns = config.owners_window_ns if is_new else config.reconnect_window_ns
-    if _may_be_succeeded(state):
+    if _may_promote_backups(state):
         window_ns = config.backup_owners_window_ns
-    ends = turn.after(window_ns) if _may_be_succeeded(state) or config.most_servers > config.servers else None
+    ends = turn.after(window_ns) if _may_promote_backups(state) or config.most_servers > config.servers else None
     turn.recover(owners_wait_ends=ends, proceeds_without=False)
 
 
@@ -54,23 +54,23 @@ def handle_first_server(turn: Turn) -> None:
     """The first server of a new master restarts the wait: others may have been cut off as long."""
     state = turn.state
     is_first = state.stage in (RecoveryStage.ADOPTING, RecoveryStage.GATHERING) and len(state.members.servers) == 1
-    if is_first and _may_be_succeeded(state):
+    if is_first and _may_promote_backups(state):
         await_owners(turn, is_new=True)
 
 
-def await_successor(turn: Turn) -> None:
+def await_replacement(turn: Turn) -> None:
     """A server was lost and backups have its buckets (rule 62): its next process is expected for a while."""
     if turn.state.stage is RecoveryStage.SERVING:
         turn.recover(owners_wait_ends=turn.after(turn.state.config.reconnect_window_ns))
 
 
-def handle_successor(turn: Turn) -> None:
+def handle_replacement(turn: Turn) -> None:
     """Ends that wait once all wanted servers are here."""
-    if turn.state.stage is RecoveryStage.SERVING and not is_successor_expected(turn.state):
+    if turn.state.stage is RecoveryStage.SERVING and not is_replacement_expected(turn.state):
         turn.recover(owners_wait_ends=None)
 
 
-def is_successor_expected(state: MasterState) -> bool:
+def is_replacement_expected(state: MasterState) -> bool:
     """True while the job serves, a server was lost a short time ago and not all wanted servers are here; False for a
     complete job.
     """
@@ -89,7 +89,7 @@ def handle_owners_wait_ended(turn: Turn, event: OwnersWaitEnded) -> None:
     if state.stage is RecoveryStage.SERVING:
         _stop_expecting(turn)
         return
-    if _may_be_succeeded(state):
+    if _may_promote_backups(state):
         turn.recover(promotes_backups=bool(state.members.servers))  # else no server reaches this master yet
         await_owners(turn, is_new=True)
     elif _can_go_on(turn.state):
@@ -99,13 +99,13 @@ def handle_owners_wait_ended(turn: Turn, event: OwnersWaitEnded) -> None:
 
 
 def _stop_expecting(turn: Turn) -> None:
-    """Servers that stayed for a successor end after one more commit, since more was trained meanwhile."""
+    """Servers that stayed for a replacement end after one more commit, since more was trained meanwhile."""
     turn.recover(owners_wait_ends=None)
     for server in turn.state.members.servers.values():
         turn.change(members=put_server(turn.state.members, replace(server, leaves_after=None)))
 
 
-def _may_be_succeeded(state: MasterState) -> bool:
+def _may_promote_backups(state: MasterState) -> bool:
     """True if buckets have second copies and their owners are still waited for."""
     return state.backups is not None and not (state.recovery.must_raise or state.recovery.promotes_backups)
 

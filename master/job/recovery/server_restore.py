@@ -20,7 +20,7 @@ from master.job.domain.durable_records import RaiseLineage
 from master.job.domain.effects import FallBack
 from master.job.moves import rebalancing
 from master.job.recovery import model_recovery, rollback, server_quorum
-from master.job.state.bucket_table import backed, backup_place, by_version, holders, owned
+from master.job.state.bucket_table import backed, backup_place, by_version, copy_holders, owned
 from master.job.state.commit_attempt import retain
 from master.job.state.dispatch_state import add_quarantine, void_leases
 from master.job.state.job_state import MasterState, Turn
@@ -54,7 +54,7 @@ def handle_raised(turn: Turn, write: RaiseLineage) -> None:
     state = turn.state
     if not state.config.servers:
         model_recovery.serve(turn)
-    elif state.recovery.must_raise or not all(_holders(state)):
+    elif state.recovery.must_raise or not all(_copy_holders(state)):
         turn.recover(stage=RecoveryStage.GATHERING, must_raise=True)
         server_quorum.await_owners(turn)
     else:
@@ -69,18 +69,21 @@ def handle_raised(turn: Turn, write: RaiseLineage) -> None:
             resend_restore(turn, server)
 
 
-def _holders(state: MasterState) -> list[Server | None]:
+def _copy_holders(state: MasterState) -> list[Server | None]:
     """The record of every process that is to have a copy; None: that process is no member."""
     assert state.table is not None
-    return [state.members.try_server(holder) for holder in holders(state.table)]
+    return [state.members.try_server(holder) for holder in copy_holders(state.table)]
 
 
 def handle_restored(turn: Turn, server: Server, message: Restored) -> None:
-    """The server holds the lineage; once all do, the job serves (rule 27) or reads marks."""
+    """The server holds the lineage; once all do, the job serves (rule 27) or reads marks.
+
+    One that joins a job that serves already gets its share planned (rule 49).
+    """
     state = turn.state
     if state.stage is RecoveryStage.RESTORING and message.lineage == state.number:
         turn.recover(restored=state.recovery.restored | {server.ordinal})
-        if not all(one and one.ordinal in turn.state.recovery.restored for one in _holders(turn.state)):
+        if not all(one and one.ordinal in turn.state.recovery.restored for one in _copy_holders(turn.state)):
             return
         if state.recovery.kept is None:
             model_recovery.serve(turn)

@@ -66,7 +66,7 @@ def handle_register(turn: Turn, registration: RegisterServer) -> None:
     turn.change(members=put_server(turn.state.members, server))
     if before is None:
         server_quorum.handle_first_server(turn)
-    server_quorum.handle_successor(turn)
+    server_quorum.handle_replacement(turn)
     turn.send(
         server.key,
         ServerWelcome(term=state.term, lineage=turn.state.number, report_every_s=state.config.report_every_ns / SECOND),
@@ -80,13 +80,14 @@ def handle_register(turn: Turn, registration: RegisterServer) -> None:
         and registration.lineage == state.number
     ):
         server_restore.handle_restored(turn, server, Restored(lineage=registration.lineage))
-    _ask_again(turn, server)
+    _send_pending_orders(turn, server)
     if turn.state.stage is RecoveryStage.SERVING:
         server_commands.send_forgets(turn, server)
         rebalancing.plan_if_needed(turn)
 
 
-def _ask_again(turn: Turn, server: Server) -> None:
+def _send_pending_orders(turn: Turn, server: Server) -> None:
+    """Every order that this server has not answered; one that is new to the lineage is admitted by RESTORE."""
     model_recovery.resend_ask_marks(turn, server)
     server_restore.resend_restore(turn, server)
     rebalancing.admit_server(turn, server)
@@ -168,14 +169,14 @@ HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Server, Any], None]
 def lose_server(turn: Turn, server: Server, why: str) -> None:
     """The server's buckets are lost: roll back to head (rule 26), unless backups have or are about to have them."""
     state = turn.state
-    had_copies = state.table is not None and server.key in bucket_table.holders(state.table)
+    had_copies = state.table is not None and server.key in bucket_table.copy_holders(state.table)
     turn.change(members=drop_server(state.members, server), promotions=state.promotions.without(server.ordinal))
     if turn.state.commit.is_waiting_for(server.ordinal):
         give_up(turn, f"{server.key.name}, whose file was still awaited, has left the job")
     if move_lifecycle.remove_server(turn, server):
         model_recovery.restart_marks(turn)
         if had_copies and not state.has_to_leave(server):
-            server_quorum.await_successor(turn)
+            server_quorum.await_replacement(turn)
     else:
         departed = {server.ordinal} if server.is_leaving else set()
         turn.recover(departed=turn.state.recovery.departed | departed)

@@ -45,11 +45,11 @@ def _may_end(state: MasterState, server: Server) -> bool:
     if any(server.key in (intent.source, intent.target) for intent in state.moves.intents):
         return False
     assert state.table is not None
-    if server.key not in bucket_table.holders(state.table):
+    if server.key not in bucket_table.copy_holders(state.table):
         return server.is_leaving or server.lineage != NO_LINEAGE
     if state.stage is not RecoveryStage.SERVING:
         return server.is_leaving and state.recovery.must_raise
-    is_pointless = _is_last(state, server) and not server_quorum.is_successor_expected(state)
+    is_pointless = _is_last(state, server) and not server_quorum.is_replacement_expected(state)
     return is_pointless and _is_committed(state, server)
 
 

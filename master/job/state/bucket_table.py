@@ -20,7 +20,7 @@ from master.job.placement.owner_placement import NO_SERVER
 _T = TypeVar("_T")
 
 
-def place_of(route: Route, incarnation: Incarnation) -> int | None:
+def place_index(route: Route, incarnation: Incarnation) -> int | None:
     """The index of this process in the route; None: it has no place there."""
     return next((i for i, place in enumerate(route.servers) if place.incarnation == incarnation), None)
 
@@ -36,7 +36,7 @@ def key_of(place: ServerPlace) -> MemberKey:
 
 def owned(route: Route, incarnation: Incarnation) -> PositionSet:
     """The buckets that this process owns."""
-    place = place_of(route, incarnation)
+    place = place_index(route, incarnation)
     return PositionSet.from_ranges((bucket, bucket + 1) for bucket, owner in enumerate(route.owner) if owner == place)
 
 
@@ -55,10 +55,10 @@ def by_version(route: Route, buckets: Iterable[int]) -> dict[Version, PositionSe
 
 def backed(table: BucketTable, incarnation: Incarnation) -> PositionSet:
     """The buckets that this process is the backup of."""
-    place = place_of(table.route, incarnation)
+    place = place_index(table.route, incarnation)
     if table.backups is None or place is None:
         return EMPTY
-    found = ((bucket, bucket + 1) for bucket, holder in enumerate(table.backups.holder) if holder == place)
+    found = ((bucket, bucket + 1) for bucket, backup in enumerate(table.backups.backup) if backup == place)
     return PositionSet.from_ranges(found)
 
 
@@ -69,20 +69,21 @@ def backup_of(table: BucketTable, bucket: int) -> MemberKey | None:
 
 
 def backup_place(table: BucketTable, bucket: int) -> ServerPlace | None:
-    holder = table.backups.holder[bucket] if table.backups else NO_SERVER
-    return None if holder == NO_SERVER else table.route.servers[holder]
+    backup = _backup_index(table, bucket)
+    return None if backup == NO_SERVER else table.route.servers[backup]
 
 
-def holders(table: BucketTable) -> frozenset[MemberKey]:
+def copy_holders(table: BucketTable) -> frozenset[MemberKey]:
     """The processes with a copy that counts: owners and backups."""
-    found = set(table.backups.holder) - {NO_SERVER} if table.backups else set()
+    found = set(table.backups.backup) - {NO_SERVER} if table.backups else set()
     return owners(table.route) | {key_of(table.route.servers[place]) for place in found}
 
 
 def backed_of(table: BucketTable, buckets: PositionSet) -> PositionSet:
     """Those of these buckets that have a backup."""
-    holder = table.backups.holder if table.backups else ()
-    return PositionSet.of(*(bucket for bucket in buckets if holder[bucket] != NO_SERVER)) if holder else EMPTY
+    if table.backups is None:
+        return EMPTY
+    return PositionSet.of(*(bucket for bucket in buckets if table.backups.backup[bucket] != NO_SERVER))
 
 
 def all_backed(table: BucketTable) -> PositionSet:
@@ -94,7 +95,7 @@ def alone(table: BucketTable) -> int:
     """The number of buckets with one copy where two are wanted: to lose such a server is to lose the
     model (rule 62).
     """
-    return table.backups.holder.count(NO_SERVER) if table.backups else 0
+    return table.backups.backup.count(NO_SERVER) if table.backups else 0
 
 
 def changed(old: BucketTable, new: BucketTable) -> PositionSet:
@@ -124,40 +125,42 @@ def flipped(table: BucketTable, intent: Intent, *, source_stays: bool = False) -
     Where the move was for a new backup, the source stays the owner and the target becomes its backup (rule 62).
     `source_stays`: a bucket with one copy keeps the frozen one as its second, which equals what was handed over.
     """
-    target = place_of(table.route, intent.target.incarnation)
+    target = place_index(table.route, intent.target.incarnation)
     assert target is not None, f"{intent} has no place in the route"
     assert table.route.version[intent.bucket] == intent.version, f"{intent} is of another version"
     if table.backups and intent.bucket in table.backups.wanted:
-        return _ended(table, {intent.bucket: (table.route.owner[intent.bucket], target)})
-    backup = _holder(table, intent.bucket)
+        return _next_versions(table, {intent.bucket: (table.route.owner[intent.bucket], target)})
+    backup = _backup_index(table, intent.bucket)
     if table.backups and backup == NO_SERVER and source_stays:
         backup = table.route.owner[intent.bucket]
-    return _ended(table, {intent.bucket: (target, backup)})
+    return _next_versions(table, {intent.bucket: (target, backup)})
 
 
 def undone(table: BucketTable, intent: Intent) -> BucketTable:
     """UNDO: version v at the source becomes v + 1 there; what was meant for v + 1 elsewhere is void (rule 46)."""
     assert table.route.version[intent.bucket] == intent.version, f"{intent} is of another version"
-    return _ended(table, {intent.bucket: (table.route.owner[intent.bucket], _holder(table, intent.bucket))})
+    return _next_versions(
+        table, {intent.bucket: (table.route.owner[intent.bucket], _backup_index(table, intent.bucket))}
+    )
 
 
 def promoted(table: BucketTable, *buckets: int) -> BucketTable:
     """PROMOTE: version v becomes v + 1 at the backup, which has no backup itself; moves of it end (rule 62)."""
-    backups = {bucket: _holder(table, bucket) for bucket in buckets}
+    backups = {bucket: _backup_index(table, bucket) for bucket in buckets}
     assert NO_SERVER not in backups.values(), f"some of {buckets} have no backup"
-    return _ended(table, {bucket: (backup, NO_SERVER) for bucket, backup in backups.items()})
+    return _next_versions(table, {bucket: (backup, NO_SERVER) for bucket, backup in backups.items()})
 
 
 def left_alone(table: BucketTable, *buckets: int) -> BucketTable:
     """ALONE: version v becomes v + 1 at the owner, which has no backup any more; moves of it end (rule 62)."""
-    return _ended(table, {bucket: (table.route.owner[bucket], NO_SERVER) for bucket in buckets})
+    return _next_versions(table, {bucket: (table.route.owner[bucket], NO_SERVER) for bucket in buckets})
 
 
-def _holder(table: BucketTable, bucket: int) -> int:
-    return table.backups.holder[bucket] if table.backups else NO_SERVER
+def _backup_index(table: BucketTable, bucket: int) -> int:
+    return table.backups.backup[bucket] if table.backups else NO_SERVER
 
 
-def _ended(table: BucketTable, ends: Mapping[int, tuple[int, int]]) -> BucketTable:
+def _next_versions(table: BucketTable, ends: Mapping[int, tuple[int, int]]) -> BucketTable:
     """The table after these versions end.  `ends`: by bucket its owner and its backup from the next version on."""
     if not ends:
         return table
@@ -168,23 +171,26 @@ def _ended(table: BucketTable, ends: Mapping[int, tuple[int, int]]) -> BucketTab
         version=_put(route.version, {bucket: Version(route.version[bucket] + 1) for bucket in ends}),
     )
     intents = tuple(one for one in table.intents if one.bucket not in ends)
-    return BucketTable(route=changed, intents=intents, backups=_ended_backups(table, ends))
+    return BucketTable(route=changed, intents=intents, backups=_next_backups(table, ends))
 
 
-def _ended_backups(table: BucketTable, ends: Mapping[int, tuple[int, int]]) -> Backups | None:
+def _next_backups(table: BucketTable, ends: Mapping[int, tuple[int, int]]) -> Backups | None:
     before = table.backups
     if before is None:
         return None
-    since: dict[int, Version] = {}
-    holder_since: dict[int, Version] = {}
+    owner_since: dict[int, Version] = {}
+    backup_since: dict[int, Version] = {}
     for bucket, (owner, backup) in ends.items():
-        known = {before.holder[bucket]: before.holder_since[bucket], table.route.owner[bucket]: before.since[bucket]}
+        known = {
+            before.backup[bucket]: before.backup_since[bucket],
+            table.route.owner[bucket]: before.owner_since[bucket],
+        }
         fresh = Version(table.route.version[bucket] + 1)
-        since[bucket], holder_since[bucket] = known.get(owner, fresh), known.get(backup, fresh)
+        owner_since[bucket], backup_since[bucket] = known.get(owner, fresh), known.get(backup, fresh)
     return Backups(
-        holder=_put(before.holder, {bucket: backup for bucket, (_, backup) in ends.items()}),
-        since=_put(before.since, since),
-        holder_since=_put(before.holder_since, holder_since),
+        backup=_put(before.backup, {bucket: backup for bucket, (_, backup) in ends.items()}),
+        owner_since=_put(before.owner_since, owner_since),
+        backup_since=_put(before.backup_since, backup_since),
         wanted=before.wanted - PositionSet.of(*ends),
     )
 
@@ -196,20 +202,20 @@ def _put(values: tuple[_T, ...], changes: Mapping[int, _T]) -> tuple[_T, ...]:
     return tuple(after)
 
 
-def since(table: BucketTable, bucket: int) -> Version:
+def owner_since(table: BucketTable, bucket: int) -> Version:
     """The version since which the table has named the bucket's owner without a break (rule 47).
 
     Without backups a version ends only when its owner has reported it, so only the one before may have been missed.
     """
     if table.backups is not None:
-        return table.backups.since[bucket]
+        return table.backups.owner_since[bucket]
     return Version(max(0, table.route.version[bucket] - 1))
 
 
 def without_idle_places(table: BucketTable, staying: Collection[Incarnation]) -> BucketTable:
     """The table without places that have no copy and no move, except those of `staying`."""
     route, backups = table.route, table.backups
-    used = set(route.owner) | (set(backups.holder) - {NO_SERVER} if backups else set())
+    used = set(route.owner) | (set(backups.backup) - {NO_SERVER} if backups else set())
     needed = {route.servers[place].incarnation for place in used}
     needed |= {intent.target.incarnation for intent in table.intents} | set(staying)
     kept = [i for i, place in enumerate(route.servers) if place.incarnation in needed]
@@ -218,7 +224,7 @@ def without_idle_places(table: BucketTable, staying: Collection[Incarnation]) ->
     index = {old: new for new, old in enumerate(kept)} | {NO_SERVER: NO_SERVER}
     servers = tuple(route.servers[i] for i in kept)
     if backups:
-        backups = replace(backups, holder=tuple(index[holder] for holder in backups.holder))
+        backups = replace(backups, backup=tuple(index[at] for at in backups.backup))
     moved = replace(route, servers=servers, owner=tuple(index[owner] for owner in route.owner))
     return replace(table, route=moved, backups=backups)
 

@@ -132,7 +132,7 @@ class BucketMoves:
     unready_backups: PositionSet = EMPTY  # ... and whose backup has not: pushes to them wait for it (rule 61)
     unreachable_backups: PositionSet = EMPTY  # buckets whose owner does not reach its backup: ALONE (rule 62)
     resend_at: Instant | None = None  # when FREEZE and ACTIVATE are resent
-    since: FrozenMap[BucketId, Instant] = _NO_TIMES  # when each intent became durable (`move_timeouts`)
+    begun_at: FrozenMap[BucketId, Instant] = _NO_TIMES  # when each intent became durable (`move_timeouts`)
     turns: FrozenMap[BucketId, Instant] = _NO_TIMES  # when a bucket that its two servers moved before it arrived
     retry_at: Instant | None = None  # when late moves, and those that waited with them, are planned again
     late: int = 0  # how often moves were late since one arrived

@@ -52,7 +52,7 @@ class EtcdOracle:
         if durable.route is None or durable.lineage is None:
             return None
         route = durable.route
-        backups = durable.backups.holder if durable.backups else (NO_SERVER,) * len(route.owner)
+        backups = durable.backups.backup if durable.backups else (NO_SERVER,) * len(route.owner)
         copies = [
             (_key(route.servers[owner]), _key(route.servers[holder]) if holder != NO_SERVER else None)
             for owner, holder in zip(route.owner, backups, strict=True)

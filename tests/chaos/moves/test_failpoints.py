@@ -60,7 +60,7 @@ INTENT = Intent(
 STILL = BucketTable(route=Route(revision=1, lineage=G, servers=(HERE, THERE), owner=(0,), version=(V,)))
 MOVING = replace(STILL, intents=(INTENT,))
 ALL = PositionSet.of(0)
-ONE_COPY = replace(STILL, backups=Backups(holder=(NO_SERVER,), since=(V,), holder_since=(V,)))
+ONE_COPY = replace(STILL, backups=Backups(backup=(NO_SERVER,), owner_since=(V,), backup_since=(V,)))
 WANTING = replace(ONE_COPY, intents=(INTENT,), backups=replace(ONE_COPY.backups, wanted=ALL))
 PAIRED = bucket_table.flipped(WANTING, INTENT)
 FILE = FileRecord(name="f", size_bytes=0, digest="", lineage=G, marks=())

@@ -25,7 +25,7 @@ from trainer_sdk.pserver.core.staged import MoveState, without_staged
 _verdict_of = pushes.verdict_of
 _try_pieces = batches._try_pieces
 _freeze = bucket_moves.handle_freeze
-_sent = bucket_moves._sent
+_sent = bucket_moves._copy_order
 _copy_arrived = bucket_moves.handle_copy_arrived
 _forget = bucket_moves.handle_forget
 _restore = event_table.handle_restore
@@ -166,7 +166,7 @@ BREAKS: Final = (
     Break(
         name="marks-stay-behind",
         rule="6, 43: marks go where parameters go",
-        patches=((bucket_moves, "_sent", sent_without_marks),),
+        patches=((bucket_moves, "_copy_order", sent_without_marks),),
         setting=MOVE,
     ),
     Break(

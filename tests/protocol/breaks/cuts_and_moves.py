@@ -22,7 +22,7 @@ from trainer_sdk.pserver.core.server_events import NotifyMaster, SendCopy
 from trainer_sdk.pserver.core.server_state import BucketGroup, CutPhase, ServerState, ServerStep, merge_groups
 from trainer_sdk.pserver.core.staged import with_staged
 
-_sent = bucket_moves._sent
+_sent = bucket_moves._copy_order
 _forked = fork._forked
 _skip = event_table.handle_skip
 _freeze = bucket_moves.handle_freeze
@@ -187,7 +187,7 @@ BREAKS: Final = (
     Break(
         name="skipped-stay-behind",
         rule="60: skips go where marks go",
-        patches=((bucket_moves, "_sent", sent_without_skips),),
+        patches=((bucket_moves, "_copy_order", sent_without_skips),),
         setting=SKIPPING,
     ),
     Break(

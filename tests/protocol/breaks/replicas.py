@@ -60,7 +60,7 @@ def confirmed_by_anybody(evaluation: Any, group: BucketGroup, backup: Any, bucke
         evaluation._backup_answers = known
 
 
-_confirmed = pushes._PushEvaluation._confirmed
+_confirmed = pushes._PushEvaluation._collect_confirmed
 
 
 def overlap_is_told(evaluation: Any, group: BucketGroup, backup: Any, buckets: PositionSet) -> PositionSet:
@@ -146,7 +146,7 @@ BREAKS: Final = (
     Break(
         name="answer-first",
         rule="61: an owner applies and answers what its backup has confirmed",
-        patches=((pushes._PushEvaluation, "_confirmed", confirmed_unasked),),
+        patches=((pushes._PushEvaluation, "_collect_confirmed", confirmed_unasked),),
         setting=CALM,
     ),
     Break(
@@ -183,7 +183,7 @@ BREAKS: Final = (
     Break(
         name="overlap-is-told",
         rule="11, 61: what only the backup has is not complete",
-        patches=((pushes._PushEvaluation, "_confirmed", overlap_is_told),),
+        patches=((pushes._PushEvaluation, "_collect_confirmed", overlap_is_told),),
         setting=Setting(buckets=1, copies=2, batches=(1, 2), faults=Faults(trainer_crash=1)),
     ),
     Break(
@@ -210,7 +210,7 @@ LARGER: Final = (
     Break(
         name="said-by-anybody",
         rule="61: what the backup of this very version has confirmed",
-        patches=((pushes._PushEvaluation, "_confirmed", confirmed_by_anybody), (relays, "said", any_said)),
+        patches=((pushes._PushEvaluation, "_collect_confirmed", confirmed_by_anybody), (relays, "said", any_said)),
         setting=replace(LOST, servers=3),
     ),
     Break(

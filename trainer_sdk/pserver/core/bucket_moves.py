@@ -54,14 +54,14 @@ impossible version would keep all true ones away for the rest of the lineage."""
 # ---- the source -----------------------------------------------------------------------------------------------------
 
 
-def handle_warm(state: ServerState, event: Warm) -> ServerStep:
+def handle_warm_copy_requested(state: ServerState, event: Warm) -> ServerStep:
     """Sends a copy ahead; the bucket takes pushes as before (rule 42)."""
     group = _try_live(state, event.bucket)
     if event.lineage != state.lineage or group is None or group.version != event.version:
         return ServerStep(state)
     if group.is_frozen or group.is_backup:
         return ServerStep(state)
-    return ServerStep(state, (_sent(state, group, event.bucket, event.target, is_final=False, is_full=True),))
+    return ServerStep(state, (_copy_order(state, group, event.bucket, event.target, is_final=False, is_full=True),))
 
 
 def handle_freeze(state: ServerState, event: Freeze) -> ServerStep:
@@ -76,7 +76,9 @@ def handle_freeze(state: ServerState, event: Freeze) -> ServerStep:
     inside, outside = split_groups(state.groups, PositionSet.of(event.bucket))
     frozen = replace(inside[0], is_frozen=True)
     after = replace(state, groups=merge_groups((*outside, frozen)))
-    return ServerStep(after, (*effects, _sent(state, frozen, event.bucket, event.target, is_final=True, is_full=False)))
+    return ServerStep(
+        after, (*effects, _copy_order(state, frozen, event.bucket, event.target, is_final=True, is_full=False))
+    )
 
 
 def handle_full_copy_requested(state: ServerState, event: FullCopyRequested) -> ServerStep:
@@ -85,7 +87,7 @@ def handle_full_copy_requested(state: ServerState, event: FullCopyRequested) -> 
     is_meant = group is not None and group.is_frozen and event.version == group.version + 1
     if group is None or not is_meant or event.lineage != state.lineage:
         return ServerStep(state)
-    return ServerStep(state, (_sent(state, group, event.bucket, event.target, is_final=True, is_full=True),))
+    return ServerStep(state, (_copy_order(state, group, event.bucket, event.target, is_final=True, is_full=True),))
 
 
 def try_current(state: ServerState, order: SendCopy) -> SendCopy | None:
@@ -97,7 +99,7 @@ def try_current(state: ServerState, order: SendCopy) -> SendCopy | None:
     return replace(order, applied=group.applied, skipped=group.skipped)
 
 
-def _sent(
+def _copy_order(
     state: ServerState, group: BucketGroup, bucket: BucketId, target: ServerPlace, *, is_final: bool, is_full: bool
 ) -> SendCopy:
     return SendCopy(

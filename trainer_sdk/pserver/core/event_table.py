@@ -49,7 +49,7 @@ def handle(state: ServerState, event: ServerEvent, now_s: float) -> ServerStep: 
         case Skip():
             return handle_skip(state, event)
         case Warm():
-            return bucket_moves.handle_warm(state, event)
+            return bucket_moves.handle_warm_copy_requested(state, event)
         case Freeze():
             return bucket_moves.handle_freeze(state, event)
         case FullCopyRequested():

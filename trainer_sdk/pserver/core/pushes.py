@@ -177,13 +177,13 @@ class _PushEvaluation:
         is_holding = bool(self._held) and not buckets.isdisjoint(self._held)
         if verdict_of(group, self._positions, is_holding=is_holding)[0] is not PushVerdict.APPLIED:
             return (self._mark(group, buckets),)
-        confirmed = self._confirmed(group, group.backup, buckets)
+        confirmed = self._collect_confirmed(group, group.backup, buckets)
         if not confirmed:
             return (_narrowed(group, buckets),)
         marked, rest = self._mark(group, confirmed), buckets - confirmed
         return (marked, _narrowed(group, rest)) if rest else (marked,)
 
-    def _confirmed(self, group: BucketGroup, backup: ServerPlace, buckets: PositionSet) -> PositionSet:
+    def _collect_confirmed(self, group: BucketGroup, backup: ServerPlace, buckets: PositionSet) -> PositionSet:
         """The buckets that their backup has confirmed; the others are ruled on, or sent to the backup first."""
         if self._backup_answers is None:
             _, by_version = self.unasked.setdefault(backup.incarnation, (backup, {}))
@@ -274,7 +274,7 @@ def _within(ruling: Ruling, buckets: PositionSet) -> Ruling | None:
 
 
 def _common(held: PositionSet, named: PositionSet) -> PositionSet:
-    """The intersection; the very object `asked` if the sets are equal, as they nearly always are."""
+    """The intersection; the very object `named` if the sets are equal, as they nearly always are."""
     return named if held == named else held & named
 
 

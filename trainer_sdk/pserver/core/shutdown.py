@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-MASTER_WAIT_S: Final = 12.0  # a successor leads within 8 s (M5: lease and 2 s); then this server's pauses of up to 2 s
+MASTER_WAIT_S: Final = 12.0  # the next master leads within 8 s (M5); then this server's pauses of up to 2 s
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ class ParameterServer:
     # ---- trainers ---------------------------------------------------------------------------------------------------
 
     def push(self, head: PushHead, body: memoryview, receive: Receive) -> PushAnswer:
-        """Judges, applies and marks a push as one outcome.  Raises WireError or TableError, and changes nothing.
+        """Evaluates, applies and marks a push as one outcome; WireError or TableError comes before anything changes.
 
         `receive` fills `body`, in pieces if the push is large and has a backup, to which each piece goes as it comes.
         """
@@ -169,7 +169,7 @@ class ParameterServer:
         """The backups that this push goes to first, by its head; none if it will be refused."""
         shell = self._shell
         with shell.lock:
-            has_backups = any(group.backup for group in shell.state.groups)  # else one judgement will do
+            has_backups = any(group.backup for group in shell.state.groups)  # else one evaluation will do
             is_early = has_backups and self._is_of_this_model(head)
             return pushes.handle_push(shell.state, head.push, None).backup_pushes if is_early else ()
 
@@ -184,7 +184,7 @@ class ParameterServer:
             outcome = pushes.handle_backup_push(shell.state, head.push)
             if outcome.effects:
                 self._commit_push(outcome, self._parse_gradients(head, body, pushed), pushed)
-                log.debug("%s", head.push)
+                log.debug("%s", head.push)  # failpoint: logged before anything follows from it
             return outcome.answer
 
     def _evaluate_and_apply(

@@ -76,7 +76,7 @@ class BucketLoadMeter:
         self._dense_sizes = np.zeros(count, dtype=np.int64)  # with the slots of optimisers
         for index, store in enumerate(model.stores):
             self._dense_bytes[index] = _dense_bytes(model.layout, index)
-            self._dense_sizes += _copies(store.spec) * self._dense_bytes[index]
+            self._dense_sizes += _arrays_per_parameter(store.spec) * self._dense_bytes[index]
         self._messages: dict[PositionSet, list[int]] = {}  # number by table that covered just these buckets
         self._row_bytes = np.zeros(count, dtype=np.int64)
         self._row_messages = [0] * len(model.stores)
@@ -131,7 +131,7 @@ class BucketLoadMeter:
         sizes = self._dense_sizes.copy()
         for store in self._model.stores:
             if isinstance(store, SparseStore):
-                sizes += store.row_counts * (_copies(store.spec) * row_bytes(store.spec) + _ID_BYTES)
+                sizes += store.row_counts * (_arrays_per_parameter(store.spec) * row_bytes(store.spec) + _ID_BYTES)
         return sizes
 
 
@@ -146,7 +146,7 @@ def _dense_bytes(layout: Layout, table: int) -> _ByBucket:
     return sizes
 
 
-def _copies(spec: TableSpec) -> int:
+def _arrays_per_parameter(spec: TableSpec) -> int:
     """Numbers kept for each parameter: itself and its slots."""
     return len(UPDATE_RULES[spec.optimiser.kind].arrays)
 

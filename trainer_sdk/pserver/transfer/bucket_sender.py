@@ -172,7 +172,7 @@ class BucketSender:
         deadline_s, pause_s = time.monotonic() + BUDGET_S, _PAUSE_S
         while (packed := self._hooks.pack(order)) is not None:
             try:
-                return packed.head if self._arrives(connection, order, packed, deadline_s) else None
+                return packed.head if self._send_copy(connection, order, packed, deadline_s) else None
             except (OSError, TemporaryError) as error:
                 connection.close()
                 if time.monotonic() + pause_s > deadline_s or self._cancellation.is_cancelled:
@@ -186,17 +186,19 @@ class BucketSender:
                 return None
         return None
 
-    def _arrives(self, connection: ServerConnection, order: SendCopy, packed: PackedBucket, deadline_s: float) -> bool:
-        """False if the target lacks the base.  Raises as `_sent`, at the deadline at the latest."""
+    def _send_copy(
+        self, connection: ServerConnection, order: SendCopy, packed: PackedBucket, deadline_s: float
+    ) -> bool:
+        """Sends the copy once; False if the target lacks the base.  Raises as `_send_frame`, by the deadline."""
         with connection.wake_at(deadline_s):
-            status = _sent(connection, packed, deadline_s)
-        log.debug("%s", order)
+            status = _send_frame(connection, packed, deadline_s)
+        log.debug("%s", order)  # failpoint: logged before anything follows from it
         if status is CopyStatus.NEED_FULL:
             self._hooks.full_copy_needed(order)
         return status is CopyStatus.ARRIVED
 
 
-def _sent(connection: ServerConnection, packed: PackedBucket, deadline_s: float) -> CopyStatus:
+def _send_frame(connection: ServerConnection, packed: PackedBucket, deadline_s: float) -> CopyStatus:
     """The target's answer.  Raises OSError, ServerUnavailableError, WireError or AuthenticationError."""
     channel = connection.channel(deadline_s)
     channel.send(FrameKind.COPY, encode_copy(packed.head), packed.body)

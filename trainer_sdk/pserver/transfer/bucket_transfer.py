@@ -46,7 +46,7 @@ class BucketTransfer:
         self._freezes = FreezeQueue()
         self._watched: dict[BucketId, Freeze] = {}  # the move for which its rows were packed last
         self._ahead: dict[BucketId, CopyHead] = {}  # the copy sent ahead of a watched bucket
-        hooks = SenderHooks(pack=self._pack, full_copy_needed=self._request_full_copy, ended=self._ended)
+        hooks = SenderHooks(pack=self._pack, full_copy_needed=self._request_full_copy, ended=self._finish)
         self._sender = BucketSender(name, shell.context.security, hooks)
 
     def send(self, order: SendCopy) -> None:
@@ -109,7 +109,7 @@ class BucketTransfer:
     def _rest_bytes(self, bucket: BucketId) -> int:
         return self._shell.model.rest_bytes(bucket) if self._shell.model else 0
 
-    def _ended(self, order: SendCopy, head: CopyHead | None) -> None:
+    def _finish(self, order: SendCopy, head: CopyHead | None) -> None:
         """The sender is done with this order; `head`: the copy that the target has now."""
         with self._shell.lock:
             if order.is_final:
@@ -162,7 +162,7 @@ class BucketTransfer:
     # ---- from another server ----------------------------------------------------------------------------------------
 
     def try_answer(self, head: CopyHead) -> CopyStatus | None:
-        """The answer to a copy whose body is not needed; None: receive the body and call `take`."""
+        """The answer to a copy whose body is not needed; None: receive the body and call `stage`."""
         shell = self._shell
         with shell.lock:
             if shell.model is None or shell.state.lineage != head.lineage:
@@ -172,7 +172,7 @@ class BucketTransfer:
             return _status(shell.handle(CopyArrived(head=head)))  # a repeat: INSTALLED is reported again
 
     def body(self, size_bytes: int) -> memoryview:
-        """Memory for the body of a copy, which goes to `take`."""
+        """Memory for the body of a copy, which goes to `stage`."""
         with self._shell.lock:
             spare = self._shell.staged.take_spare(size_bytes)
         return new_buffer(size_bytes) if spare is None else spare

@@ -176,7 +176,7 @@ class ReplicatedPush:
         until_s = begun_s + min(MOST_MORE_S, self._body_bytes / SLOWEST_BYTES_PER_S)
         answers = list[BackupAnswer]()
         for one, connection in self._sent:
-            log.debug("%s", one)
+            log.debug("%s", one)  # failpoint: logged before anything follows from it
             try:
                 answers += pushes.parse_backup_answer(one, _answer(connection, until_s))
             except _FAILURES as error:

@@ -212,8 +212,8 @@ def length_prefixed(data: bytes) -> bytes:
 def _sections(reader: HeadReader, count: int) -> tuple[Section, ...]:
     out = []
     for _ in range(count):
-        table, shape, rows = reader.take(_SECTION)
-        out.append(Section(table, _named(SectionKind, shape), rows))
+        table, kind, rows = reader.take(_SECTION)
+        out.append(Section(table, _named(SectionKind, kind), rows))
     return tuple(out)
 
 

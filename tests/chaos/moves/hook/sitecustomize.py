@@ -98,8 +98,8 @@ def end_of(old, new, bucket):
 def copies_of(table, bucket):
     """The processes that have it: the owner, and the backup or none."""
     servers = table.route.servers
-    holder = table.backups.holder[bucket] if table.backups else -1
-    return servers[table.route.owner[bucket]].incarnation, servers[holder].incarnation if holder >= 0 else None
+    backup = table.backups.backup[bucket] if table.backups else -1
+    return servers[table.route.owner[bucket]].incarnation, servers[backup].incarnation if backup >= 0 else None
 
 
 class Stops(logging.Filter):

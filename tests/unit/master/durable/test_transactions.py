@@ -161,10 +161,10 @@ async def test_intents_come_and_go_with_the_table(leader):
 
 async def test_second_copies_are_recorded_with_the_table_and_absent_without(leader):
     """Rule 61: they change with the route only; a job with one copy has no such key (ADR 0318)."""
-    nobody = Backups(holder=(-1, -1), since=(Version(0), Version(1)), holder_since=(Version(0), Version(0)))
+    nobody = Backups(backup=(-1, -1), owner_since=(Version(0), Version(1)), backup_since=(Version(0), Version(0)))
     _, ended = moving(ROUTE)
     await leader.write(RaiseLineage(old=None, new=FIRST, route=ROUTE, backups=nobody))
-    paired = replace(nobody, holder=(-1, 0), wanted=PositionSet.of(0))
+    paired = replace(nobody, backup=(-1, 0), wanted=PositionSet.of(0))
     before, after = BucketTable(route=ROUTE, backups=nobody), replace(ended, backups=paired)
     assert isinstance(await leader.write(ChangeTable(old=before, new=after)), Committed)
     durable = await leader.durable()

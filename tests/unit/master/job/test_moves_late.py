@@ -144,7 +144,7 @@ def test_only_what_is_late_is_undone():
     """What began to move later has its time still."""
     driver, servers = growing()
     steadily(driver, servers, 9)
-    younger = [one for one in driver.state.moves.awaited if driver.state.moves.since[one.bucket] > 0]
+    younger = [one for one in driver.state.moves.awaited if driver.state.moves.begun_at[one.bucket] > 0]
     driver.now = Instant(driver.now + SECOND)
     driver.fire(MovesExpired)
     assert younger

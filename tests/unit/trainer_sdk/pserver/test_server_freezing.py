@@ -113,7 +113,7 @@ def test_what_becomes_of_an_earlier_move_says_nothing_of_a_later_one(freezing, o
 
 
 def test_a_full_copy_is_under_way_though_the_difference_that_it_replaces_has_ended(freezing):
-    """It is ordered while its courier still has the other one in hand."""
+    """It is ordered while its sender still has the other one in hand."""
     freezing.mark_sent(copy(9), LIGHT)
     freezing.mark_sent(copy(9, is_full=True), FROZEN_BYTES)
     freezing.mark_ended(copy(9))

@@ -50,7 +50,7 @@ class Sender:
         self.packed, self.ends = [], []
         self._pack = pack
         post = SenderHooks(pack=self._count, full_copy_needed=lambda _: None, ended=self._note)
-        self.couriers = BucketSender(MemberName("sender"), security or Security(), post)
+        self.bucket_sender = BucketSender(MemberName("sender"), security or Security(), post)
 
     def _note(self, order, head):
         self.ends.append((order.bucket, order.is_final, head is not None))
@@ -76,21 +76,21 @@ def test_an_unexpected_error_loses_one_copy_and_no_other(target):
 
     sender = Sender(pack)
     for bucket in (0, 1, 2):
-        sender.couriers.send(order_for(target, bucket))
+        sender.bucket_sender.send(order_for(target, bucket))
     target.wait_for(Installed, count=2)
     assert sorted(said.bucket for said in target.all_of(Installed)) == [1, 2]
-    sender.couriers.close()
+    sender.bucket_sender.close()
 
 
-def test_nothing_is_taken_once_the_couriers_are_closed(target):
+def test_nothing_is_taken_once_the_sender_is_closed(target):
     """Who asks is told so: the order is not on its way, and nobody waits for it."""
     sender = Sender()
-    sender.couriers.close()
-    assert sender.couriers.send(order_for(target, 0)) is False
+    sender.bucket_sender.close()
+    assert sender.bucket_sender.send(order_for(target, 0)) is False
     assert sender.packed == []
 
 
-def test_a_courier_that_could_not_begin_is_replaced_by_the_next_order(target, tmp_path):
+def test_a_thread_that_could_not_start_is_replaced_by_the_next_order(target, tmp_path):
     """Certificates are away for a moment: what was ordered then is lost, what is ordered later goes."""
     fails = threading.Event()
 
@@ -102,12 +102,12 @@ def test_a_courier_that_could_not_begin_is_replaced_by_the_next_order(target, tm
             return super().client_context()
 
     sender = Sender(security=Away())
-    sender.couriers.send(order_for(target, 0))
+    sender.bucket_sender.send(order_for(target, 0))
     assert fails.wait(PATIENCE_S)
     while not target.all_of(Installed):
-        sender.couriers.send(order_for(target, 1))
+        sender.bucket_sender.send(order_for(target, 1))
         threading.Event().wait(0.01)
-    sender.couriers.close()
+    sender.bucket_sender.close()
 
 
 def test_what_has_no_thread_is_not_left_to_nobody(target, monkeypatch):
@@ -116,10 +116,10 @@ def test_what_has_no_thread_is_not_left_to_nobody(target, monkeypatch):
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(threading.Thread, "start", no_thread)
         with pytest.raises(RuntimeError, match="thread"):
-            sender.couriers.send(order_for(target, 0))
-    assert sender.couriers.send(order_for(target, 1))
+            sender.bucket_sender.send(order_for(target, 0))
+    assert sender.bucket_sender.send(order_for(target, 1))
     assert target.wait_for(Installed).bucket == 1
-    sender.couriers.close()
+    sender.bucket_sender.close()
 
 
 def no_thread(_):
@@ -140,15 +140,15 @@ def test_a_repeat_of_what_is_on_its_way_is_sent_only_if_that_does_not_arrive(tar
         return parcel_of(order)
 
     sender = Sender(pack)
-    sender.couriers.send(order_for(target, 0))
+    sender.bucket_sender.send(order_for(target, 0))
     assert is_under_way.wait(PATIENCE_S)
-    sender.couriers.send(order_for(target, 0))
-    sender.couriers.send(order_for(target, 1))
+    sender.bucket_sender.send(order_for(target, 0))
+    sender.bucket_sender.send(order_for(target, 1))
     may_go_on.set()
     target.wait_for(Installed, count=2)
     assert sorted(said.bucket for said in target.all_of(Installed)) == [0, 1]
     assert sender.packed == ([0, 0, 1] if fails else [0, 1])
-    sender.couriers.close()
+    sender.bucket_sender.close()
 
 
 def test_a_target_that_answers_a_byte_now_and_then_has_no_more_time_than_another(target, monkeypatch):
@@ -178,8 +178,8 @@ def test_a_target_that_answers_a_byte_now_and_then_has_no_more_time_than_another
         until_s = time.monotonic() + PATIENCE_S
         while not was_cut.wait(0.1):
             assert time.monotonic() < until_s
-            sender.couriers.send(replace(order_for(target, 0), target=slow))
-        sender.couriers.close()
+            sender.bucket_sender.send(replace(order_for(target, 0), target=slow))
+        sender.bucket_sender.close()
         answering.join(PATIENCE_S)
 
 
