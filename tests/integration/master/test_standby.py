@@ -1,4 +1,4 @@
-"""A master that stands by: nobody until it is told that the process before it at its place is dead (ADR 0202)."""
+"""A master that stands by: nobody until it is told that the process before it at its place is dead (M5, ADR 0202)."""
 
 import asyncio
 import os
