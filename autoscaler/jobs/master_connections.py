@@ -104,11 +104,16 @@ class MasterConnections:
         answer = await self.poll(endpoint)
         return answer if isinstance(answer, JobProgress) else None
 
-    async def poll(self, endpoint: MasterEndpoint) -> JobProgress | MissingAnswer:
-        """Return the master's status within a second.  Its numbers are checked for their ranges, its texts cut."""
+    async def poll(self, endpoint: MasterEndpoint, *, backoff_limit: int | None = None) -> JobProgress | MissingAnswer:
+        """Return the master's status within a second.  Its numbers are checked for their ranges, its texts cut.
+
+        `backoff_limit` is set at a master that leads, so that an edit of the job reaches it.
+        """
         line = await self._connection(endpoint)
         stub: MasterAsyncStub = MasterStub(line.channel)
-        request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=endpoint.job, software="edl")))
+        request = master_pb2.StatusRequest(
+            hello=encode_hello(Hello(job=endpoint.job, software="edl")), backoff_limit=backoff_limit
+        )
         try:
             reply = await call_master(line.prover, stub.Status, STATUS, request, limit_s=_DEADLINE_S)
             return await self._decode(endpoint.job, reply.job_status_json)

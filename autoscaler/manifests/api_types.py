@@ -117,9 +117,9 @@ class MasterRole(Generic[Template]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPolicy:
-    """Kubeflow's run policy: when a job fails, when its record is dropped, whether it may start."""
+    """Run policy with the field names of Kubeflow's: when a job fails, when it is deleted, whether it may start."""
 
-    backoff_limit: int
+    backoff_limit: int  # the failure in a row that fails the job; 0 means 1 (batch/v1 counts retries: one less)
     active_deadline_s: float | None
     ttl_after_finished_s: float | None
     suspend: bool

@@ -44,6 +44,7 @@ from master.job.domain.job_config import JobConfig
 from master.job.domain.job_events import (
     AdoptableFound,
     AnswersOverdue,
+    BackoffLimitSet,
     CommitDue,
     CoreEvent,
     CutExpired,
@@ -246,4 +247,5 @@ HANDLERS: Final[Mapping[type[CoreEvent], Callable[[Turn, Any], None]]] = {
     MovesExpired: move_timeouts.handle_expired,
     MovesRetryDue: move_timeouts.handle_retry_due,
     ServersRequested: server_scaling.handle_servers_requested,
+    BackoffLimitSet: trainer_loss.handle_backoff_limit,
 }

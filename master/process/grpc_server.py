@@ -156,14 +156,19 @@ class MasterServer(master_pb2_grpc.MasterServicer):
     async def Status(  # noqa: N802  the service's own name
         self, request: master_pb2.StatusRequest, context: _Context
     ) -> master_pb2.StatusReply:
-        """The job as of now.  UNAVAILABLE, marked as an answer: another master leads, or none."""
+        """The job as of now; the call may set its backoffLimit.
+
+        UNAVAILABLE, marked as an answer: another master leads, or none.
+        """
         await self._prove(context, STATUS)
         await self._check_hello(request, context)
-        status = (
-            self._status_between_terms
-            if self._term is None and self._status_between_terms
-            else (await self._leading(context)).status()
-        )
+        if self._term is None and self._status_between_terms:
+            status = self._status_between_terms
+        else:
+            term = await self._leading(context)
+            if request.HasField("backoff_limit"):
+                term.set_backoff_limit(request.backoff_limit)
+            status = term.status()
         return master_pb2.StatusReply(hello=encode_hello(self._hello), job_status_json=encode_document(status))
 
     # ---- SetServers -------------------------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ from master.job.domain.effects import (
 from master.job.domain.job_config import JobConfig
 from master.job.domain.job_events import (
     AdoptableFound,
+    BackoffLimitSet,
     CoreEvent,
     ManifestWriteFailed,
     ManifestWritten,
@@ -313,6 +314,11 @@ class TermRuntime:
             return await pending
         finally:
             del self._pending_requests[request]
+
+    def set_backoff_limit(self, limit: int) -> None:
+        """Sets the job's backoffLimit, whose edits reach a running master with each poll of its status."""
+        if limit != self._state.config.backoff_limit:
+            self._inbox.add(BackoffLimitSet(limit=limit))
 
     # ---- status -----------------------------------------------------------------------------------------------------
 

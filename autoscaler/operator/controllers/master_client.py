@@ -36,10 +36,11 @@ class MasterClient:
         """
         addresses = {text(raw, "metadata", "name"): address for raw in masters if (address := self._address(job, raw))}
         await self._masters.keep_only(_store_name(job), frozenset(addresses.values()))
+        limit = job.spec.run_policy.backoff_limit
         best: MissingAnswer = WhyNoAnswer.SILENT
         for name, address in addresses.items():
             door = await self._endpoint(job, address)
-            answer = WhyNoAnswer.SILENT if door is None else await self._masters.poll(door)
+            answer = WhyNoAnswer.SILENT if door is None else await self._masters.poll(door, backoff_limit=limit)
             if isinstance(answer, JobProgress):
                 return name, answer
             if isinstance(answer, MalformedAnswer) or best is WhyNoAnswer.SILENT:

@@ -73,6 +73,13 @@ class ServersRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackoffLimitSet:
+    """The job's backoffLimit was edited: the next failure is judged by this one."""
+
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MovesRequested:
     """Buckets are wanted on other servers, for measured load or by someone who sees the whole cluster.
 
@@ -181,5 +188,6 @@ CoreEvent = (
     | AdoptableFound
     | MovesRequested
     | ServersRequested
+    | BackoffLimitSet
     | Deadline
 )

@@ -12,7 +12,7 @@ from master.api.messages.to_members import Fenced, RankChanged
 from master.api.positions import EMPTY, PositionSet, union
 from master.job.dispatch.high_water import remove_trainer
 from master.job.domain.durable_records import MemberKey
-from master.job.domain.job_events import LeaseExpired
+from master.job.domain.job_events import BackoffLimitSet, LeaseExpired
 from master.job.state.dispatch_state import DispatchState
 from master.job.state.job_state import Turn
 from master.job.state.lease_changes import drop_leases
@@ -24,6 +24,7 @@ from master.job.trainers.model_holder import release_model
 def handle_failed(turn: Turn, trainer: Trainer, failure: Failed) -> None:
     """The script raised: counted once per process; failures in a row end the job (M4).
 
+    The operator counts against the same limit (`autoscaler.jobs.lifecycle`); the first to reach it decides.
     The job ends at once where the script's declaration was refused: its next process would declare the same.
     """
     state = turn.state
@@ -37,6 +38,11 @@ def handle_failed(turn: Turn, trainer: Trainer, failure: Failed) -> None:
     elif failures.in_a_row >= max(1, limit):
         reason = f"{failures.in_a_row} failures in a row without one batch completed (backoffLimit {limit}); the last, "
         turn.change(failed=f"{reason}of {trainer.key.name}: {failure.message}")
+
+
+def handle_backoff_limit(turn: Turn, event: BackoffLimitSet) -> None:
+    """The operator polls with the limit of the job's spec, so an edit reaches a running master."""
+    turn.change(config=replace(turn.state.config, backoff_limit=event.limit))
 
 
 def leased_by(dispatch: DispatchState, key: MemberKey) -> PositionSet:

@@ -175,6 +175,21 @@ async def test_a_job_whose_trainers_keep_failing_fails(tmp_path):
         assert any("no such matrix" in note for note in told)
 
 
+async def test_a_backoff_limit_that_is_raised_while_the_job_runs_holds_for_its_master_too(tmp_path):
+    """A script that raises is counted by the operator and by the master; neither fails the job at the old limit."""
+    script = (PROGRAMS / "rows.py").read_text().replace("table.pull()", "raise ValueError('no such record')")
+    (tmp_path / "no.py").write_text(script)
+    async with running(tmp_path) as machine:
+        await machine.submit(rows(backoff_limit=3, most=1, program=("python", str(tmp_path / "no.py"))))
+        await machine.until(lambda: "TrainerFailed" in machine.reasons(), "the first failure")
+        patch = {"spec": {"runPolicy": {"backoffLimit": 5}}}
+        await machine.run.api.patch(TRAINING_JOBS, "rows", patch, namespace="default")
+        await machine.until(lambda: machine.conditions().get("Failed") == "True", "failure")
+        message = machine.run.jobs()["rows"].life.message
+        assert "(backoffLimit 5)" in message
+        assert "(backoffLimit 3)" not in message
+
+
 async def test_a_run_that_is_stopped_leaves_in_order_and_says_where_its_jobs_stood(tmp_path):
     """As after Ctrl-C: the job's last checkpoint holds all that was trained, and no pod is left."""
     async with running(tmp_path) as machine:

@@ -11,7 +11,7 @@ from master.api.messages.to_members import Granted, Refused, Skip, Wait
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain.durable_records import Instant
 from master.job.domain.job_config import JobConfig
-from master.job.domain.job_events import AnswersOverdue, CommitDue, ReconnectWindowEnded, StreamBroken
+from master.job.domain.job_events import AnswersOverdue, BackoffLimitSet, CommitDue, ReconnectWindowEnded, StreamBroken
 from master.job.state.trainer_failures import FailureCounts, FailureNote, clear_positions, count_failure
 from tests.unit.master.job.driver import Driver, Marks, key, run_servers, serving
 
@@ -291,6 +291,19 @@ def test_failures_in_a_row_fail_the_job_with_the_last_text():
     assert "ValueError: bad record" in told.problem
     answer = driver.acquire(key("t9"), 7)
     assert isinstance(answer, Refused)
+
+
+def test_a_limit_that_was_raised_meanwhile_judges_the_next_failure():
+    """Else whoever raises backoffLimit of a running job would lose it at the old limit all the same."""
+    driver = Driver(JobConfig(servers=0, backoff_limit=2, quarantine_after=99)).start()
+    driver.trainer("t9")
+    fail_at_the_front(driver, 1, works_first=False)
+    driver.feed(BackoffLimitSet(limit=3))
+    fail_at_the_front(driver, 2, works_first=False)
+    assert job.status(driver.state, driver.now).phase is not JobPhase.FAILED
+    fail_at_the_front(driver, 3, works_first=False)
+    problem = job.status(driver.state, driver.now).problem
+    assert "3 failures in a row without one batch completed (backoffLimit 3)" in problem
 
 
 def test_one_batch_completed_breaks_the_row():

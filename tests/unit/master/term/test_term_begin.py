@@ -111,6 +111,20 @@ async def test_a_status_is_told_to_whoever_speaks_our_version_and_means_our_job(
     await asyncio.gather(serving, return_exceptions=True)
 
 
+async def test_an_edited_backoff_limit_reaches_a_running_master_with_the_next_poll(tmp_path):
+    """Its environment is that of its start; a poll that names no limit leaves the last one."""
+    server = MasterServer(hello=Hello(job="digits"), token="")
+    serving = asyncio.create_task(terms_of(tmp_path, Link(refusals=0), server).run(holder="me"))
+    await led(server)
+    for request in (master_pb2.StatusRequest(backoff_limit=20), master_pb2.StatusRequest()):
+        await server.Status(request, Caller())
+        async with asyncio.timeout(60):
+            while server.term._state.config.backoff_limit != 20:  # noqa: ASYNC110 - as in `led`
+                await asyncio.sleep(0)
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+
 async def test_a_term_that_cannot_read_the_store_asks_again_and_campaigns_once(tmp_path):
     """Giving the leadership up would cost a campaign and a term for each read that failed."""
     store, counts = Link(refusals=3), Counters()

@@ -220,18 +220,24 @@ class StatusRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HELLO_FIELD_NUMBER: _builtins.int
+    BACKOFF_LIMIT_FIELD_NUMBER: _builtins.int
+    backoff_limit: _builtins.int
+    """the job's runPolicy.backoffLimit as of now; absent: as the master has it"""
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     def __init__(
         self,
         *,
         hello: Global___Hello | None = ...,
+        backoff_limit: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_backoff_limit", b"_backoff_limit", "backoff_limit", b"backoff_limit", "hello", b"hello"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_backoff_limit", b"_backoff_limit", "backoff_limit", b"backoff_limit", "hello", b"hello"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__backoff_limit: _TypeAlias = _typing.Literal["backoff_limit"]  # noqa: Y015
+    _WhichOneofArgType__backoff_limit: _TypeAlias = _typing.Literal["_backoff_limit", b"_backoff_limit"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__backoff_limit) -> _WhichOneofReturnType__backoff_limit | None: ...
 
 Global___StatusRequest: _TypeAlias = StatusRequest  # noqa: Y015
 
