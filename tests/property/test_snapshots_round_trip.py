@@ -146,5 +146,5 @@ def test_a_harmed_file_is_read_as_something_or_refused_by_its_field(cluster, sto
     with suppress(InvalidSpecError):
         parse_document(json.dumps(with_changed(document, path, lambda _: junk)))
     text = format_document(document)
-    with pytest.raises(InvalidSpecError, match=r"no JSON"):
+    with pytest.raises(InvalidSpecError, match=r"is not JSON"):
         parse_document(text[: data.draw(st.integers(0, len(text) - 3))])
