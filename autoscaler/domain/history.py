@@ -37,7 +37,7 @@ class VoluntaryResize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VacatedRoom:
+class VacatedNode:
     """Surplus has left `node` for `pod`. At most one per pair (`beside-the-scheduler.md` 15)."""
 
     pod: PodName
@@ -45,7 +45,7 @@ class VacatedRoom:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnusedRoom:
+class UnusedCapacity:
     """Unused capacity: since this instant a node could hold the pod, and the scheduler still reports it
     unschedulable.
     """
@@ -55,7 +55,7 @@ class UnusedRoom:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomRefusal:
+class Refusal:
     """Refusal: a pod that did not use free capacity; EDL does nothing for it until `until_s`."""
 
     pod: PodName
@@ -112,9 +112,9 @@ class History:
 
     since_s: float = 0.0
     resizes: tuple[ResizeTimes, ...] = ()
-    rooms_made: tuple[VacatedRoom, ...] = ()
-    rooms_seen: tuple[UnusedRoom, ...] = ()
-    refusals: tuple[RoomRefusal, ...] = ()
+    vacated_nodes: tuple[VacatedNode, ...] = ()
+    unused_capacity: tuple[UnusedCapacity, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     bars: tuple[Bar, ...] = ()
     shortfalls: tuple[Shortfall, ...] = ()

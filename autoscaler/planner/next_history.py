@@ -21,18 +21,18 @@ from autoscaler.domain import (
     History,
     JobName,
     PreemptedJob,
+    Refusal,
     ResizeTimes,
     Role,
-    RoomRefusal,
     Shortfall,
-    UnusedRoom,
-    VacatedRoom,
+    UnusedCapacity,
+    VacatedNode,
     VoluntaryResize,
 )
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 # Vacated capacity is remembered while the pod has it or has refused it; otherwise another pod took the capacity.
-HOLDS_ROOM = frozenset({DemandState.CAPACITY_FREE, DemandState.CAPACITY_DRAINING, DemandState.SCHEDULER_REFUSED})
+HOLDS_CAPACITY = frozenset({DemandState.CAPACITY_FREE, DemandState.CAPACITY_DRAINING, DemandState.SCHEDULER_REFUSED})
 
 ONE_CHANGE_S: Final = 1.0
 """A plan writes its pods one after the other: those of a job within this time are one change of its size."""
@@ -46,8 +46,8 @@ def next_history(copy: WorkingCopy) -> History:
     return History(
         since_s=old.since_s,
         resizes=tuple(entry for entry in old.resizes if entry.job in jobs),
-        rooms_made=rooms_made(copy),
-        rooms_seen=tuple(entry for entry in rooms_seen(copy) if not is_refused_now(copy, entry)),
+        vacated_nodes=vacated_nodes(copy),
+        unused_capacity=tuple(entry for entry in unused_capacity(copy) if not is_refused_now(copy, entry)),
         refusals=refusals(copy),
         reservations=tuple(copy.carried.reservations),
         bars=tuple(copy.carried.bars),
@@ -68,47 +68,47 @@ def next_history(copy: WorkingCopy) -> History:
     )
 
 
-def rooms_made(copy: WorkingCopy) -> tuple[VacatedRoom, ...]:
+def vacated_nodes(copy: WorkingCopy) -> tuple[VacatedNode, ...]:
     """Return the nodes vacated for pods that still need or have refused them, and those of this plan."""
     states = {demand.pod: demand.state for demand in copy.external.answers}
     refused = {refusal.pod for refusal in copy.view.history.refusals}
     kept = {
         made
-        for made in copy.view.history.rooms_made
-        if made.pod in states and (made.pod in refused or states[made.pod] in HOLDS_ROOM)
+        for made in copy.view.history.vacated_nodes
+        if made.pod in states and (made.pod in refused or states[made.pod] in HOLDS_CAPACITY)
     }
     new = {
-        VacatedRoom(pod=demand.pod, node=demand.node)
+        VacatedNode(pod=demand.pod, node=demand.node)
         for demand in copy.external.answers
         if demand.state is DemandState.SHRUNK_FOR and demand.node is not None
     }
     return tuple(sorted(kept | new, key=lambda made: (made.pod, made.node)))
 
 
-def rooms_seen(copy: WorkingCopy) -> list[UnusedRoom]:
+def unused_capacity(copy: WorkingCopy) -> list[UnusedCapacity]:
     """Return the pods that are marked unschedulable although there is capacity, and since when."""
-    since_s = {entry.pod: entry.since_s for entry in copy.view.history.rooms_seen}
+    since_s = {entry.pod: entry.since_s for entry in copy.view.history.unused_capacity}
     return [
-        UnusedRoom(pod=demand.pod, since_s=since_s.get(demand.pod, copy.now_s))
+        UnusedCapacity(pod=demand.pod, since_s=since_s.get(demand.pod, copy.now_s))
         for demand in copy.external.answers
         if demand.pod in copy.external.unused_capacity
     ]
 
 
-def is_refused_now(copy: WorkingCopy, seen: UnusedRoom) -> bool:
+def is_refused_now(copy: WorkingCopy, seen: UnusedCapacity) -> bool:
     """True if the pod has not used free capacity for `refused_after_s`."""
     return copy.now_s >= seen.since_s + copy.policy.refused_after_s
 
 
-def refusals(copy: WorkingCopy) -> tuple[RoomRefusal, ...]:
+def refusals(copy: WorkingCopy) -> tuple[Refusal, ...]:
     """Return the refusals of pods that still wait, and the new ones; each pause is twice the one before."""
     waiting = {demand.pod for demand in copy.external.answers}
     known = {refusal.pod: refusal for refusal in copy.view.history.refusals if refusal.pod in waiting}
-    for seen in rooms_seen(copy):
+    for seen in unused_capacity(copy):
         if is_refused_now(copy, seen):
             count = known[seen.pod].count + 1 if seen.pod in known else 1
             pause_s = min(copy.policy.refusal_backoff_s * 2.0 ** (count - 1), copy.policy.refusal_backoff_limit_s)
-            known[seen.pod] = RoomRefusal(pod=seen.pod, count=count, until_s=copy.now_s + pause_s)
+            known[seen.pod] = Refusal(pod=seen.pod, count=count, until_s=copy.now_s + pause_s)
     return tuple(known[pod] for pod in sorted(known))
 
 

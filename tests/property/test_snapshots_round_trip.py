@@ -17,14 +17,14 @@ from autoscaler.domain import (
     Node,
     Plan,
     Policy,
+    Refusal,
     Reservation,
     ResizeTimes,
     Resources,
-    RoomRefusal,
     Shape,
     Shortfall,
-    UnusedRoom,
-    VacatedRoom,
+    UnusedCapacity,
+    VacatedNode,
     Workload,
 )
 from autoscaler.errors import InvalidSpecError
@@ -56,9 +56,9 @@ histories = st.builds(
     History,
     since_s=SCALARS[float],
     resizes=st.lists(st.builds(ResizeTimes), max_size=2).map(tuple),
-    rooms_made=st.lists(st.builds(VacatedRoom), max_size=2).map(tuple),
-    rooms_seen=st.lists(st.builds(UnusedRoom, since_s=SCALARS[float]), max_size=2).map(tuple),
-    refusals=st.lists(st.builds(RoomRefusal, count=SCALARS[int], until_s=SCALARS[float]), max_size=2).map(tuple),
+    vacated_nodes=st.lists(st.builds(VacatedNode), max_size=2).map(tuple),
+    unused_capacity=st.lists(st.builds(UnusedCapacity, since_s=SCALARS[float]), max_size=2).map(tuple),
+    refusals=st.lists(st.builds(Refusal, count=SCALARS[int], until_s=SCALARS[float]), max_size=2).map(tuple),
     reservations=st.lists(
         st.builds(Reservation, placements=st.lists(st.builds(CorePlacement), max_size=2).map(tuple))
     ).map(tuple),

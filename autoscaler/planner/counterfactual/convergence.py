@@ -86,7 +86,7 @@ def apply_plan(inputs: PlanInputs, decided: Plan) -> ClusterView:
         pods=[*created, *bound],
         gone_pods=gone,
         quotas=with_quota_usage(view, came=created, left=[pod for pod in view.pods if pod.name in gone]),
-        history=replace(history, rooms_seen=()),  # every pod takes its capacity at once
+        history=replace(history, unused_capacity=()),  # every pod takes its capacity at once
         revision=view.revision + 1,
     )
 

@@ -27,7 +27,7 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 def place_external_pods(copy: WorkingCopy) -> None:
     """Place every pending and every announced pod: first those for which a node was vacated, then the most urgent."""
     wants = [*pending_wants(copy), *announced_wants(copy)]
-    promised_first = {made.pod for made in copy.view.history.rooms_made}
+    promised_first = {vacated.pod for vacated in copy.view.history.vacated_nodes}
     place_wants(copy, sorted(wants, key=lambda want: (want.name not in promised_first, *want.urgency)))
 
 
@@ -100,7 +100,7 @@ def place_row(copy: WorkingCopy, shape: int, wants: Sequence[Want]) -> None:
             # The scheduler found no node, though EDL does: watched for a refusal (`beside-the-scheduler.md` 15).
             copy.external.unused_capacity.add(want.name)
         copy.external.answer(want, DemandState.CAPACITY_FREE, copy.capacity.names[at])
-    made = {made.pod for made in copy.view.history.rooms_made}
+    made = {vacated.pod for vacated in copy.view.history.vacated_nodes}
     left = wants[len(places) :]
     for (is_below_core, is_promised), row in groupby(
         left, key=lambda want: (want.rank <= SURPLUS_RANK, want.name in made)
@@ -129,7 +129,7 @@ def place_into_vacating_capacity(copy: WorkingCopy, shape: int, wants: Sequence[
 
 def node_vacated_for(copy: WorkingCopy, want: Want) -> int | None:
     """Return the node that was vacated for this pod, if it still fits there."""
-    for made in copy.view.history.rooms_made:
+    for made in copy.view.history.vacated_nodes:
         at = copy.capacity.index.get(made.node) if made.pod == want.name else None
         if at is not None and copy.capacity.fits(at, copy.shapes.number(want.shape), now=False):
             return at

@@ -47,7 +47,7 @@ def serve_want(copy: WorkingCopy, want: Want, *, alike: int) -> None:
     if is_left_to_scheduler(copy, want):
         copy.external.answer(want, DemandState.LEFT_TO_SCHEDULER)
         return
-    used = frozenset(made.node for made in copy.view.history.rooms_made if made.pod == want.name)
+    used = frozenset(made.node for made in copy.view.history.vacated_nodes if made.pod == want.name)
     refused = any(refusal.pod == want.name for refusal in copy.view.history.refusals)
     if refused and len(used) >= copy.policy.rooms_per_pod:
         copy.external.answer(want, DemandState.SCHEDULER_REFUSED)

@@ -167,6 +167,6 @@ def waits_for_starts(job: PlannedJob, starting: list[PlannedJob]) -> Iterator[De
 def next_instant(copy: WorkingCopy) -> float | None:
     """Return the earliest instant at which time alone may change the answer; None if it never does."""
     instants = [*copy.wake_at_s, *(job.until_s for job in copy.jobs.values() if job.until_s is not None)]
-    seen: dict[str, float] = {entry.pod: entry.since_s for entry in copy.history.rooms_seen}
+    seen: dict[str, float] = {entry.pod: entry.since_s for entry in copy.history.unused_capacity}
     instants += [seen.get(pod, copy.now_s) + copy.policy.refused_after_s for pod in copy.external.unused_capacity]
     return min((instant for instant in instants if instant > copy.now_s), default=None)

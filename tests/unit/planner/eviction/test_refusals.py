@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.domain import Cause, DeletePod, DemandState, PodPhase, RoomRefusal, UnusedRoom
+from autoscaler.domain import Cause, DeletePod, DemandState, PodPhase, Refusal, UnusedCapacity
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import CALM, demand, job, node, web
@@ -19,7 +19,7 @@ def test_refusal_ends_at_its_instant():
     driver = driver_of([node("a")])
     driver.cluster.put(web("w"))
     until_s = driver.cluster.now() + 60.0
-    driver.history = replace(driver.history, refusals=(RoomRefusal(pod="w", count=1, until_s=until_s),))
+    driver.history = replace(driver.history, refusals=(Refusal(pod="w", count=1, until_s=until_s),))
     paused = driver.plan()
     assert demand(paused, "w").state is DemandState.SCHEDULER_REFUSED
     assert paused.replan_at_s == until_s
@@ -33,10 +33,10 @@ def test_each_pause_is_twice_the_one_before_up_to_a_limit(count, pause_s):
     driver = driver_of([node("a")])
     driver.cluster.put(web("w"))
     now_s = driver.cluster.now()
-    known = (RoomRefusal(pod="w", count=count, until_s=now_s - 5.0),) if count else ()
-    seen = (UnusedRoom(pod="w", since_s=now_s - 5.0),)
-    driver.history = replace(driver.history, refusals=known, rooms_seen=seen)
-    assert driver.plan().history.refusals == (RoomRefusal(pod="w", count=count + 1, until_s=now_s + pause_s),)
+    known = (Refusal(pod="w", count=count, until_s=now_s - 5.0),) if count else ()
+    seen = (UnusedCapacity(pod="w", since_s=now_s - 5.0),)
+    driver.history = replace(driver.history, refusals=known, unused_capacity=seen)
+    assert driver.plan().history.refusals == (Refusal(pod="w", count=count + 1, until_s=now_s + pause_s),)
 
 
 def test_job_that_pauses_after_failures_starts_at_its_instant():

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from autoscaler.domain import DeletePod, DemandState, Pod, PodPhase, Reclaim, Role, Tier, VacatedRoom, Workload
+from autoscaler.domain import DeletePod, DemandState, Pod, PodPhase, Reclaim, Role, Tier, VacatedNode, Workload
 from autoscaler.planner import Memo
 from autoscaler.planner.placement.victims import Candidates, NodeCapacity, in_fair_order
 from tests.property.planner_cases import Driver
@@ -113,7 +113,7 @@ def test_room_made_for_a_pod_is_not_given_to_an_older_one():
     driver = settled([node("a", 2_000)], [job("j", high=2)])
     driver.cluster.lose("j-trainer-1")
     driver.cluster.put(job("j", high=1), web("new", created_at_s=990.0), web("old", created_at_s=900.0))
-    driver.history = replace(driver.history, rooms_made=(VacatedRoom(pod="new", node="a"),))
+    driver.history = replace(driver.history, vacated_nodes=(VacatedNode(pod="new", node="a"),))
     plan = driver.plan()
     assert demand(plan, "new").state is DemandState.CAPACITY_FREE
     assert demand(plan, "old").state is DemandState.NO_CAPACITY
