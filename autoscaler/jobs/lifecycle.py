@@ -1,11 +1,18 @@
 """State machine of one job's life: when it has failed, when it is complete, in which order its pods stop.  Pure.
 
-`handle(life, event, now_s) -> LifeTransition(life, effects)`; a controller carries them out.  The planner sees only
+`handle(life, event, now_s) -> LifeTransition(life, effects)`.  Effects are events for users, and the permission to
+delete the object; which pods must stop is read from the life itself (`Life.leaving_roles`).  The planner sees only
 `Life.state`: ENDING means that pods leave by themselves, OVER that the job needs no pods any more.
 
 A *failure* is a trainer that ends without having been terminated by EDL, the cluster or a user.  `backoffLimit`
 failures in a row, without one batch completed between them, fail the job.  A completed batch starts the count afresh,
 so a job that makes progress is never failed by kills from outside.
+
+Two count against that limit.  `_count_failure` here counts every trainer that ended unasked; the job's master
+(`master.job.trainers.trainer_loss.handle_failed`) counts scripts that raised.  Whichever reaches the limit first fails
+the job.  The master is polled before an end is counted here, so for a script that raises while it trains the master's
+verdict usually comes first, as `GivenUp`; kills, exits without an exception and scripts that never connect are counted
+here alone.
 """
 
 from __future__ import annotations
@@ -49,6 +56,15 @@ class JobEnding(StrEnum):
     DELETED = "Deleted"
 
 
+class FailureReason(StrEnum):
+    """Why a job was given up: the reason of its condition Failed."""
+
+    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    ETCD_BOUND_EXCEEDED = "EtcdBoundExceeded"
+    GIVEN_UP = "GivenUp"  # its master found another reason
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
     """Life of one job.  `advances` counts observations that showed newly completed batches."""
@@ -56,6 +72,7 @@ class Life:
     policy: RunPolicy
     stage: LifeStage = LifeStage.ACTIVE
     ending: JobEnding | None = None
+    failure_reason: FailureReason = FailureReason.GIVEN_UP  # of an ending FAILED
     message: str = ""
     started_at_s: float | None = None  # instant of its first pods; reset when it is suspended
     ended_at_s: float | None = None  # when `ending` was decided
@@ -70,6 +87,17 @@ class Life:
     def needs_model(self) -> bool:
         """True if the job trains now or will after a resume, so that a loss of its model matters."""
         return self.stage in _BEFORE_THE_END
+
+    @property
+    def leaving_roles(self) -> frozenset[Role]:
+        """Roles whose pods must be deleted now; the planner deletes the remaining pods of a suspended job."""
+        match self.stage:
+            case LifeStage.SUSPENDING | LifeStage.STOPPING:
+                return frozenset(STOP_ORDER[: self.stopped_role_count])
+            case LifeStage.OVER:
+                return frozenset(STOP_ORDER)
+            case _:
+                return frozenset()
 
     @property
     def state(self) -> JobState:
@@ -117,9 +145,10 @@ class EndReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenUp:
-    """The job has been given up, by its master or for `reason`."""
+    """The job cannot go on: its master has failed it, or it stored too much in etcd."""
 
-    reason: str
+    reason: FailureReason = FailureReason.GIVEN_UP
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,13 +183,6 @@ LifeEvent = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopRole:
-    """Terminate every pod of this role within its grace period."""
-
-    role: Role
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Announce:
     """An event for the user."""
 
@@ -169,11 +191,11 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropRecord:
-    """Drop the job's record: it was deleted, or its time to live after the end is over."""
+class DeleteJob:
+    """Delete the TrainingJob: its time to live after the end is over, or a user has deleted it."""
 
 
-LifeEffect = StopRole | Announce | DropRecord
+LifeEffect = Announce | DeleteJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,9 +219,7 @@ def handle(life: Life, event: LifeEvent, now_s: float) -> LifeTransition:
         case EndReached():
             return _begin_finishing(life, event, now_s) if life.stage in _BEFORE_THE_END else LifeTransition(life=life)
         case GivenUp():
-            return (
-                _end(life, JobEnding.FAILED, event.reason, now_s) if life.ending is None else LifeTransition(life=life)
-            )
+            return _fail(life, event.reason, event.message, now_s) if life.ending is None else LifeTransition(life=life)
         case SuspendRequested():
             return _suspend(life, event) if life.stage in _BEFORE_THE_END else LifeTransition(life=life)
         case DeletionRequested():
@@ -211,6 +231,7 @@ def handle(life: Life, event: LifeEvent, now_s: float) -> LifeTransition:
 
 
 def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> LifeTransition:
+    """Count a trainer's unasked end; the module's head says who else counts."""
     failures = life.failures + 1 if life.advances == life.advances_at_failure else 1
     limit = max(1, life.policy.backoff_limit)
     life = replace(life, failures=failures, advances_at_failure=life.advances)
@@ -218,7 +239,7 @@ def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> LifeTransi
     if failures >= limit:
         why = f"{failures} trainer failures in a row without one batch completed (backoffLimit {limit})"
         why = f"{why}; the last: {message}"
-        return _end(life, JobEnding.FAILED, why, now_s)
+        return _fail(life, FailureReason.BACKOFF_LIMIT_EXCEEDED, why, now_s)
     pause = pause_s(failures)
     following = "at once" if pause == 0 else f"in {pause:.0f} s"
     outlook = f"failure {failures} of {limit} in a row without a batch completed; a new trainer starts {following}"
@@ -234,22 +255,25 @@ def _begin_finishing(life: Life, event: EndReached, now_s: float) -> LifeTransit
     return LifeTransition(life=life, effects=(Announce(reason="EndReached", message=message),))
 
 
+def _fail(life: Life, reason: FailureReason, message: str, now_s: float) -> LifeTransition:
+    return _end(replace(life, failure_reason=reason), JobEnding.FAILED, message, now_s)
+
+
 def _end(life: Life, ending: JobEnding, message: str, now_s: float) -> LifeTransition:
     life = replace(
         life, stage=LifeStage.STOPPING, ending=ending, message=message, ended_at_s=now_s, stopped_role_count=1
     )
-    return LifeTransition(life=life, effects=(Announce(reason=ending, message=message), StopRole(role=STOP_ORDER[0])))
+    return LifeTransition(life=life, effects=(Announce(reason=ending, message=message),))
 
 
 def _suspend(life: Life, event: SuspendRequested) -> LifeTransition:
     if event.on is (life.stage is not LifeStage.ACTIVE):
         return LifeTransition(life=life)
     if event.on:
-        message: tuple[LifeEffect, ...] = (
-            Announce(reason="Suspended", message="all pods are terminated"),
-            StopRole(role=Role.TRAINER),
+        suspended = Announce(reason="Suspended", message="all pods are terminated")
+        return LifeTransition(
+            life=replace(life, stage=LifeStage.SUSPENDING, stopped_role_count=1), effects=(suspended,)
         )
-        return LifeTransition(life=replace(life, stage=LifeStage.SUSPENDING, stopped_role_count=1), effects=message)
     resumed = Announce(reason="Resumed", message="waits for its minimum")
     started_at_s = None if life.stage is LifeStage.SUSPENDED else life.started_at_s
     return LifeTransition(life=replace(life, stage=LifeStage.ACTIVE, started_at_s=started_at_s), effects=(resumed,))
@@ -257,7 +281,7 @@ def _suspend(life: Life, event: SuspendRequested) -> LifeTransition:
 
 def _delete(life: Life, now_s: float) -> LifeTransition:
     if life.stage is LifeStage.OVER:
-        return LifeTransition(life=replace(life, ending=JobEnding.DELETED), effects=(DropRecord(),))
+        return LifeTransition(life=replace(life, ending=JobEnding.DELETED), effects=(DeleteJob(),))
     if life.stage is LifeStage.STOPPING:
         return LifeTransition(life=replace(life, ending=JobEnding.DELETED, message="deleted"))
     return _end(life, JobEnding.DELETED, "deleted", now_s)
@@ -269,7 +293,7 @@ def _observe_pods(life: Life, roles: frozenset[Role], now_s: float) -> LifeTrans
     deadline_s = _deadline_s(life)
     if life.stage is LifeStage.ACTIVE and deadline_s is not None and now_s >= deadline_s:
         why = f"activeDeadlineSeconds {life.policy.active_deadline_s:.0f} have passed since its start"
-        return _end(life, JobEnding.FAILED, why, now_s)
+        return _fail(life, FailureReason.DEADLINE_EXCEEDED, why, now_s)
     match life.stage:
         case LifeStage.ACTIVE | LifeStage.SUSPENDED:
             return LifeTransition(life=life)
@@ -284,7 +308,7 @@ def _observe_pods(life: Life, roles: frozenset[Role], now_s: float) -> LifeTrans
         case LifeStage.OVER:
             expiry_s = _expiry_s(life)
             is_expired = expiry_s is not None and now_s >= expiry_s
-            return LifeTransition(life=life, effects=(DropRecord(),) if is_expired else ())
+            return LifeTransition(life=life, effects=(DeleteJob(),) if is_expired else ())
         case _:
             assert_never(life.stage)
 
@@ -294,22 +318,20 @@ def _suspend_next(life: Life, roles: frozenset[Role]) -> LifeTransition:
     if Role.TRAINER in roles:
         return LifeTransition(life=life)
     if Role.SERVER in roles:
-        return LifeTransition(life=replace(life, stopped_role_count=2), effects=(StopRole(role=Role.SERVER),))
+        return LifeTransition(life=replace(life, stopped_role_count=2))
     return LifeTransition(life=replace(life, stage=LifeStage.SUSPENDED))
 
 
 def _stop_next(life: Life, roles: frozenset[Role]) -> LifeTransition:
     """Stop the next role: trainers first, then servers, the master last, so that each can still hand over its work."""
-    effects: list[LifeEffect] = []
     stopped = life.stopped_role_count
     while stopped < len(STOP_ORDER) and not roles.intersection(STOP_ORDER[:stopped]):
-        effects.append(StopRole(role=STOP_ORDER[stopped]))
         stopped += 1
     life = replace(life, stopped_role_count=stopped)
     if roles:
-        return LifeTransition(life=life, effects=tuple(effects))
-    is_dropped = life.ending is JobEnding.DELETED
-    return LifeTransition(life=replace(life, stage=LifeStage.OVER), effects=(DropRecord(),) if is_dropped else ())
+        return LifeTransition(life=life)
+    is_deleted = life.ending is JobEnding.DELETED
+    return LifeTransition(life=replace(life, stage=LifeStage.OVER), effects=(DeleteJob(),) if is_deleted else ())
 
 
 def _deadline_s(life: Life) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -12,6 +13,8 @@ from master.api.master_status import JobPhase, JobStatus, MemberStatus
 
 LONGEST_PROBLEM: Final = 1000
 """Longest problem text of a master, in characters: what a condition and an event can hold."""
+
+_OVER_BACKOFF_LIMIT: Final = re.compile(r"\d+ failures in a row ")  # `master.job.trainers.trainer_loss.handle_failed`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,11 @@ class JobProgress:
     def is_trained(self) -> bool:
         """True if everything is trained and committed; trainers without a final save have ended."""
         return self.phase in {JobPhase.SAVING, JobPhase.COMPLETE}
+
+    @property
+    def is_over_backoff_limit(self) -> bool:
+        """The master failed the job for its failures in a row; only the beginning of `problem` says so."""
+        return self.has_failed and _OVER_BACKOFF_LIMIT.match(self.problem) is not None
 
     @property
     def has_failed(self) -> bool:

@@ -1,7 +1,7 @@
-"""Controller of all TrainingJobs: updates each job's lifecycle from the observed objects and carries out its effects.
+"""Controller of all TrainingJobs: updates each job's lifecycle from the observed objects and deletes what must stop.
 
 `jobs.lifecycle` decides, `job_store` keeps, `pod_failures` handles ended pods, `progress_poller` polls masters. It is
-level-triggered: effects are derived from the lifecycle stage and repeated until observed, so a lost event or a
+level-triggered: deletions are derived from the lifecycle's stage and repeated until observed, so a lost event or a
 refused write only causes delay.  Sizes are the planner's.
 
 An ended pod is deleted once its end has been handled, for its name is used again.  The pod that ended its job stays
@@ -39,7 +39,7 @@ from autoscaler.operator.job.job_pods import (
     roles_of,
     uid_of,
 )
-from autoscaler.operator.job.job_record import leaving_roles, next_reconcile_at_s, waiting_since_s
+from autoscaler.operator.job.job_record import next_reconcile_at_s, waiting_since_s
 from autoscaler.operator.job.pod_termination import TerminationCause, termination_of
 from autoscaler.operator.store.event_recorder import JobEvent
 from autoscaler.operator.store.job_store import JobStore
@@ -83,7 +83,7 @@ class JobController:
             await self._failures.close()
 
     async def reconcile(self, name: JobName) -> None:
-        """Reconcile one job: observe its objects and carry out its lifecycle effects.  Raises ClusterError."""
+        """Reconcile one job: observe its objects, and delete what its life no longer needs.  Raises ClusterError."""
         store, job = self._store, self._store.objects.jobs.get(name)
         if job is None:
             self._forget(name)
@@ -159,7 +159,7 @@ class JobController:
     async def _stop(self, job: KubeJob, pods: Sequence[Raw], master: Raw | None) -> None:
         """Delete the pods and masters of roles that must stop."""
         life = self._store.records[job.key].life
-        roles = leaving_roles(life)
+        roles = life.leaving_roles
         unwanted = []
         for raw in pods:
             is_idle = is_gated(raw) and life.state is not JobState.ACTIVE

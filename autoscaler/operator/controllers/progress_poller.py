@@ -169,7 +169,10 @@ class ProgressPoller:
         if before is not None and progress.done > before.done:
             store.handle(job, lives.BatchesCompleted())
         if progress.has_failed:
-            store.handle(job, lives.GivenUp(reason=progress.problem))
+            reason = lives.FailureReason.GIVEN_UP
+            if progress.is_over_backoff_limit:
+                reason = lives.FailureReason.BACKOFF_LIMIT_EXCEEDED
+            store.handle(job, lives.GivenUp(reason=reason, message=progress.problem))
         elif progress.is_complete:
             store.handle(job, lives.EndReached(quarantined=progress.quarantined))
         store.to_write_status.add(job.key)

@@ -14,9 +14,9 @@ from autoscaler.clusters.kubernetes.cluster_view import JobRuntime
 from autoscaler.clusters.kubernetes.objects.fields import Raw, to_time
 from autoscaler.clusters.kubernetes.parsing.server_replacement import BucketOwners
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
-from autoscaler.domain import PodName, Role
+from autoscaler.domain import PodName
 from autoscaler.jobs import training_health
-from autoscaler.jobs.lifecycle import STOP_ORDER, JobEnding, Life, LifeStage
+from autoscaler.jobs.lifecycle import JobEnding, Life, LifeStage
 from autoscaler.jobs.progress import JobProgress, MissingAnswer
 from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S, STEADY_AFTER_S, pause_s
 from autoscaler.jobs.server_ratio import ServerRatio
@@ -153,17 +153,6 @@ def count_server_failure(record: JobRecord, now_s: float) -> JobRecord:
     is_first = now_s - record.server_failed_at_s > pause_s(record.server_failures) + STEADY_AFTER_S
     failures = 1 if is_first else record.server_failures + 1
     return replace(record, server_failures=failures, server_failed_at_s=now_s)
-
-
-def leaving_roles(life: Life) -> frozenset[Role]:
-    """Roles whose pods must be deleted now; the planner deletes the remaining pods of a suspended job."""
-    match life.stage:
-        case LifeStage.SUSPENDING | LifeStage.STOPPING:
-            return frozenset(STOP_ORDER[: life.stopped_role_count])
-        case LifeStage.OVER:
-            return frozenset(STOP_ORDER)
-        case _:
-            return frozenset()
 
 
 def next_reconcile_at_s(life: Life, now_s: float) -> float:

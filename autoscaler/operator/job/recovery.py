@@ -23,7 +23,7 @@ from typing import Final
 from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, Raw, created_at_s, integer, parts, text, unix_s
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role
-from autoscaler.jobs.lifecycle import JobEnding, Life, LifeStage
+from autoscaler.jobs.lifecycle import FailureReason, JobEnding, Life, LifeStage
 from autoscaler.operator.job.job_pods import has_active_trainer
 
 _ENDINGS: Final = (JobEnding.COMPLETED, JobEnding.FAILED)
@@ -42,17 +42,16 @@ def recover_life(job: KubeJob, found: FoundJob, *, offset_s: float, now_s: float
     """Return the job's life.  `now_s` is the cluster's clock, `offset_s` takes Unix time to it."""
     policy = job.spec.run_policy
     started_at_s = _started_at_s(job, found, offset_s, now_s)
-    ending = _valid_ending(found)
-    if ending is not None:
-        kind, message = ending
+    if (condition := _valid_ending(found)) is not None:
         created_s = job.created_at_s + offset_s
         written_s = unix_s(text(found.status, "completionTime"))
         ended_at_s = now_s if written_s is None else min(max(written_s + offset_s, created_s), now_s)
         return Life(
             policy=policy,
             stage=LifeStage.STOPPING if found.roles else LifeStage.OVER,
-            ending=kind,
-            message=message,
+            ending=JobEnding(text(condition, "type")),
+            failure_reason=_failure_reason(condition),
+            message=text(condition, "message"),
             started_at_s=started_at_s,
             ended_at_s=ended_at_s,
             stopped_role_count=1,
@@ -69,13 +68,21 @@ def _stage(job: KubeJob, found: FoundJob) -> LifeStage:
     return LifeStage.SUSPENDING if found.roles & {Role.TRAINER, Role.SERVER} else LifeStage.SUSPENDED
 
 
-def _valid_ending(found: FoundJob) -> tuple[JobEnding, str] | None:
+def _valid_ending(found: FoundJob) -> Raw | None:
+    """Return the condition of the job's ending, if it can be believed."""
     if has_active_trainer(found.pods):
         return None
     for condition in parts(found.status, "conditions"):
         if condition.get("status") == "True" and text(condition, "type") in _ENDINGS:
-            return JobEnding(text(condition, "type")), text(condition, "message")
+            return condition
     return None
+
+
+def _failure_reason(condition: Raw) -> FailureReason:
+    try:
+        return FailureReason(text(condition, "reason"))
+    except ValueError:
+        return FailureReason.GIVEN_UP
 
 
 def _started_at_s(job: KubeJob, found: FoundJob, offset_s: float, now_s: float) -> float | None:

@@ -31,9 +31,6 @@ _NOT_TRAINING: Final = frozenset(
 )
 """Reasons of Progressing that take precedence over the reason for the size."""
 
-TOO_MUCH_IN_ETCD: Final = "it used more than its share of etcd, which all jobs share"
-"""How the message begins of a job that was given up for what it stored in etcd."""
-
 _NO_VERDICT: Final = frozenset({"NotActive", "Waiting"})
 _SERVING_AGAIN: Final = frozenset({HealthReason.WAITING_FOR_SERVERS, HealthReason.RESTORING})
 
@@ -230,21 +227,8 @@ def _ended(inputs: StatusInputs, kind: ConditionType, ending: JobEnding) -> Cond
         return false_condition(kind, "NotCompleted" if ending is JobEnding.COMPLETED else "NotFailed")
     if inputs.active_pods[Role.TRAINER]:
         return false_condition(kind, "Stopping", life.message)
-    reason = {JobEnding.COMPLETED: "AllTrained", JobEnding.FAILED: failure_reason(life.message)}.get(
-        ending, ending.value
-    )
+    reason = life.failure_reason.value if ending is JobEnding.FAILED else "AllTrained"
     return true_condition(kind, reason, life.message)
-
-
-def failure_reason(message: str) -> str:
-    """Return one word for why a job was given up."""
-    if "backoffLimit" in message:
-        return "BackoffLimitExceeded"
-    if "activeDeadlineSeconds" in message:
-        return "DeadlineExceeded"
-    if message.startswith(TOO_MUCH_IN_ETCD):
-        return "EtcdBoundExceeded"
-    return "GivenUp"
 
 
 def _suspended(inputs: StatusInputs) -> Condition:

@@ -1,8 +1,8 @@
 """Job store: records, reports and queues of all jobs.
 
 The controllers (`job_controller`, `pod_failures`, `progress_poller`, `server_drain`, `job_reporter`, `status_writer`)
-read and write this store in place of calling each other.  `jobs.lifecycle` decides; effects are derived from the
-lifecycle stage (`job_record.leaving_roles`), so none can be lost.
+read and write this store in place of calling each other.  `jobs.lifecycle` decides; which pods
+must stop is derived from the lifecycle's stage (`Life.leaving_roles`), so nothing can be lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from autoscaler.manifests.api_types import Mode
 from autoscaler.operator.job.job_pods import has_ended, has_unstarted, is_gated, role_of, roles_of, uid_of
 from autoscaler.operator.job.job_record import JobRecord, facts_of
 from autoscaler.operator.job.recovery import FoundJob, recover_checkpoint_at_s, recover_life, recover_waiting_since_s
-from autoscaler.operator.status.condition_rules import TOO_MUCH_IN_ETCD
 from autoscaler.operator.status.status_inputs import PlanReport
 from autoscaler.operator.store.event_recorder import EventRecorder, JobEvent
 from autoscaler.operator.store.job_objects import JobCache, JobObjects
@@ -105,7 +104,7 @@ class JobStore:
             self.records[job.key] = replace(record, **fields)
 
     def handle(self, job: KubeJob, event: lives.LifeEvent) -> bool:
-        """Apply an event to the job's lifecycle.  True if the job's record can be dropped."""
+        """Apply an event to the job's lifecycle.  True if the TrainingJob is to be deleted."""
         record = self.find(job)
         if record is None:
             return False
@@ -121,9 +120,7 @@ class JobStore:
                 case lives.Announce():
                     is_warning = effect.reason in {lives.JobEnding.FAILED, "TrainerFailed"}
                     self.events.emit(job, JobEvent(reason=effect.reason, message=effect.message, is_warning=is_warning))
-                case lives.StopRole():
-                    pass  # read from the stage, until it stands
-                case lives.DropRecord():
+                case lives.DeleteJob():
                     is_done = True
                 case _:
                     assert_never(effect)
@@ -145,9 +142,11 @@ class JobStore:
         namespace, name, _ = split_store_name(name_in_etcd)
         job = self.objects.jobs.get(JobName(job_key(namespace, name)))
         if job is not None and store_name(job.namespace, job.name, job.uid) == name_in_etcd:
-            reason = f"{TOO_MUCH_IN_ETCD}: {excess}; its checkpoints stand: make it anew to go on"
+            message = f"it used more than its share of etcd, which all jobs share: {excess}; "
+            message += "its checkpoints stand: make it anew to go on"
+            given_up = lives.GivenUp(reason=lives.FailureReason.ETCD_BOUND_EXCEEDED, message=message)
             with self.errors.isolate(job.key, GuardedTask.LIFE):  # the space keeper handles all jobs
-                self.handle(job, lives.GivenUp(reason=reason))
+                self.handle(job, given_up)
 
     def request_plan(self) -> None:
         """Request a new plan because a job's facts may have changed."""

@@ -18,6 +18,7 @@ from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, PODS, PRIORITY_CLASSES, TRAINING_JOBS
 from autoscaler.domain import Resources
 from autoscaler.errors import InvalidSpecError
+from autoscaler.jobs.lifecycle import FailureReason
 from autoscaler.local_run.local_run import LocalRun
 from autoscaler.local_run.run_etcd import KEY
 from autoscaler.local_run.run_settings import LOCAL_POLICY, RunSettings
@@ -185,7 +186,9 @@ async def test_a_backoff_limit_that_is_raised_while_the_job_runs_holds_for_its_m
         patch = {"spec": {"runPolicy": {"backoffLimit": 5}}}
         await machine.run.api.patch(TRAINING_JOBS, "rows", patch, namespace="default")
         await machine.until(lambda: machine.conditions().get("Failed") == "True", "failure")
-        message = machine.run.jobs()["rows"].life.message
+        life = machine.run.jobs()["rows"].life
+        assert life.failure_reason is FailureReason.BACKOFF_LIMIT_EXCEEDED
+        message = life.message
         assert "(backoffLimit 5)" in message
         assert "(backoffLimit 3)" not in message
 

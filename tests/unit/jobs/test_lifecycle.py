@@ -9,15 +9,15 @@ from autoscaler.jobs.lifecycle import (
     FINISHING_S,
     Announce,
     BatchesCompleted,
+    DeleteJob,
     DeletionRequested,
-    DropRecord,
     EndReached,
+    FailureReason,
     GivenUp,
     JobEnding,
     Life,
     LifeStage,
     PodsObserved,
-    StopRole,
     SuspendRequested,
     TrainerFailed,
     handle,
@@ -40,10 +40,17 @@ def run(life, *events, now_s=100.0):
 
 def test_failures_in_a_row_fail_the_job_and_say_why():
     """`backoffLimit` of them, with the job's trainer and its last words (bad input is never a silent retry loop)."""
-    life, effects = run(Life(policy=POLICY), FAILURE, FAILURE, FAILURE)
+    life, _ = run(Life(policy=POLICY), FAILURE, FAILURE, FAILURE)
     assert (life.stage, life.ending, life.state) == (LifeStage.STOPPING, JobEnding.FAILED, JobState.ENDING)
+    assert life.failure_reason is FailureReason.BACKOFF_LIMIT_EXCEEDED
     assert "digits-trainer-2 exited with 1; ValueError: no" in life.message
-    assert StopRole(role=Role.TRAINER) in effects
+    assert life.leaving_roles == {Role.TRAINER}
+
+
+def test_why_a_job_was_given_up_is_not_read_from_words():
+    """Its message may quote a log that names any limit."""
+    life, _ = run(Life(policy=POLICY), GivenUp(message="no tables; backoffLimit, activeDeadlineSeconds"))
+    assert (life.ending, life.failure_reason) == (JobEnding.FAILED, FailureReason.GIVEN_UP)
 
 
 def test_a_batch_between_failures_starts_the_count_afresh():
@@ -71,16 +78,16 @@ def test_a_failure_while_the_job_stops_is_no_failure():
 
 def test_completion_waits_for_trainers_then_stops_servers_then_the_master():
     """The final save happens while everything it needs still runs."""
-    life, effects = run(Life(policy=POLICY), PodsObserved(roles=ALL), EndReached(), PodsObserved(roles=ALL))
+    life, _ = run(Life(policy=POLICY), PodsObserved(roles=ALL), EndReached(), PodsObserved(roles=ALL))
     assert life.stage is LifeStage.FINISHING
-    assert not [e for e in effects if isinstance(e, StopRole)]
-    life, effects = run(life, PodsObserved(roles=ALL - {Role.TRAINER}))
+    assert life.leaving_roles == frozenset()
+    life, _ = run(life, PodsObserved(roles=ALL - {Role.TRAINER}))
     assert life.ending is JobEnding.COMPLETED
-    assert [e for e in effects if isinstance(e, StopRole)] == [StopRole(role=Role.TRAINER)]
+    assert life.leaving_roles == {Role.TRAINER}
     life, effects = run(life, PodsObserved(roles=ALL - {Role.TRAINER}))
-    assert effects == [StopRole(role=Role.SERVER)]
+    assert (life.leaving_roles, effects) == ({Role.TRAINER, Role.SERVER}, [])
     life, effects = run(life, PodsObserved(roles=frozenset({Role.MASTER})))
-    assert effects == [StopRole(role=Role.MASTER)]
+    assert (life.leaving_roles, effects) == (ALL, [])
     life, effects = run(life, PodsObserved(roles=frozenset()))
     assert (life.stage, life.state, effects) == (LifeStage.OVER, JobState.OVER, [])
 
@@ -104,8 +111,9 @@ def test_a_trainer_that_does_not_leave_at_the_end_is_told_to():
     life, _ = run(Life(policy=POLICY), EndReached())
     life, effects = run(life, PodsObserved(roles=ALL), now_s=99.0 + FINISHING_S)
     assert not effects
-    life, effects = run(life, PodsObserved(roles=ALL), now_s=100.0 + FINISHING_S)
-    assert StopRole(role=Role.TRAINER) in effects
+    assert life.leaving_roles == frozenset()
+    life, _ = run(life, PodsObserved(roles=ALL), now_s=100.0 + FINISHING_S)
+    assert life.leaving_roles == {Role.TRAINER}
 
 
 def test_the_active_deadline_fails_the_job():
@@ -113,7 +121,7 @@ def test_the_active_deadline_fails_the_job():
     life, _ = run(Life(policy=replace(POLICY, active_deadline_s=60.0)), PodsObserved(roles=ALL))
     assert run(life, PodsObserved(roles=ALL), now_s=159.0)[0].ending is None
     life, _ = run(life, PodsObserved(roles=ALL), now_s=160.0)
-    assert life.ending is JobEnding.FAILED
+    assert (life.ending, life.failure_reason) == (JobEnding.FAILED, FailureReason.DEADLINE_EXCEEDED)
     assert "activeDeadlineSeconds 60" in life.message
 
 
@@ -136,34 +144,36 @@ def test_the_active_deadline_stands_still_while_a_job_is_suspended():
 def test_a_finished_job_is_forgotten_after_its_time():
     """ttlSecondsAfterFinished, from the end."""
     life = Life(policy=replace(POLICY, ttl_after_finished_s=5.0))
-    life, _ = run(life, GivenUp(reason="no"), PodsObserved(roles=frozenset()))
+    life, _ = run(life, GivenUp(message="no"), PodsObserved(roles=frozenset()))
     assert run(life, PodsObserved(roles=frozenset()), now_s=104.0)[1] == []
-    assert run(life, PodsObserved(roles=frozenset()), now_s=105.0)[1] == [DropRecord()]
+    assert run(life, PodsObserved(roles=frozenset()), now_s=105.0)[1] == [DeleteJob()]
 
 
-@pytest.mark.parametrize("before", [(), (EndReached(),), (GivenUp(reason="no"),)])
+@pytest.mark.parametrize("before", [(), (EndReached(),), (GivenUp(message="no"),)])
 def test_deletion_stops_everything_and_forgets(before):
     """At any stage."""
     life, _ = run(Life(policy=POLICY), PodsObserved(roles=ALL), *before, DeletionRequested())
     assert life.stage is LifeStage.STOPPING
     life, effects = run(life, PodsObserved(roles=frozenset()))
     assert life.stage is LifeStage.OVER
-    assert DropRecord() in effects
+    assert DeleteJob() in effects
 
 
 def test_suspension_lets_trainers_finish_and_servers_commit_before_the_rest_goes():
     """While they leave, the planner neither refills nor takes away the servers and the master that they need."""
-    life, effects = run(Life(policy=POLICY), SuspendRequested(on=True), PodsObserved(roles=ALL))
-    assert (life.state, effects[-1]) == (JobState.ENDING, StopRole(role=Role.TRAINER))
+    life, _ = run(Life(policy=POLICY), SuspendRequested(on=True), PodsObserved(roles=ALL))
+    assert (life.state, life.leaving_roles) == (JobState.ENDING, {Role.TRAINER})
     life, effects = run(life, PodsObserved(roles=ALL - {Role.TRAINER}))
-    assert (life.state, effects) == (JobState.ENDING, [StopRole(role=Role.SERVER)])
+    assert (life.state, life.leaving_roles, effects) == (JobState.ENDING, {Role.TRAINER, Role.SERVER}, [])
     life, effects = run(life, PodsObserved(roles=frozenset({Role.MASTER})))
     assert (life.state, effects) == (JobState.SUSPENDED, [])
 
 
 def test_a_job_without_servers_is_suspended_once_its_trainers_are_gone():
-    life, effects = run(Life(policy=POLICY), SuspendRequested(on=True), PodsObserved(roles=frozenset({Role.MASTER})))
-    assert (life.state, effects[-1]) == (JobState.SUSPENDED, StopRole(role=Role.TRAINER))
+    life, _ = run(Life(policy=POLICY), SuspendRequested(on=True))
+    assert life.leaving_roles == {Role.TRAINER}
+    life, _ = run(life, PodsObserved(roles=frozenset({Role.MASTER})))
+    assert life.state is JobState.SUSPENDED
 
 
 def test_suspension_and_resumption_are_told_once():
@@ -171,7 +181,7 @@ def test_suspension_and_resumption_are_told_once():
     life, effects = run(
         Life(policy=POLICY), SuspendRequested(on=True), SuspendRequested(on=True), PodsObserved(roles=frozenset())
     )
-    assert [type(e) for e in effects] == [Announce, StopRole]
+    assert [e.reason for e in effects] == ["Suspended"]
     life, effects = run(life, SuspendRequested(on=True), SuspendRequested(on=False), SuspendRequested(on=False))
     assert life.state is JobState.ACTIVE
     assert [e.reason for e in effects] == ["Resumed"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from autoscaler.jobs.progress import progress_of
 from master import job
 from master.api.master_status import JobPhase
 from master.api.messages.from_members import Ack, Failed, Leave, Return, SkipAnswer
@@ -289,6 +290,7 @@ def test_failures_in_a_row_fail_the_job_with_the_last_text():
     told = job.status(driver.state, driver.now)
     assert told.phase is JobPhase.FAILED
     assert "ValueError: bad record" in told.problem
+    assert progress_of(told).is_over_backoff_limit
     answer = driver.acquire(key("t9"), 7)
     assert isinstance(answer, Refused)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain import Role
-from autoscaler.jobs.lifecycle import JobEnding, LifeStage
+from autoscaler.jobs.lifecycle import FailureReason, JobEnding, LifeStage
 from autoscaler.operator.job.job_pods import roles_of
 from autoscaler.operator.job.recovery import FoundJob, recover_life
 from tests.unit.clusters.kubernetes.raw_objects import CREATED_S, UID, kube_job, raw_pod
@@ -51,6 +51,15 @@ def test_an_ending_is_believed_when_nothing_stands(ending):
     restored = life(found(conditions=[told(ending)], completionTime="2026-01-02T03:10:00Z"))
     assert (restored.stage, restored.ending, restored.message) == (LifeStage.OVER, ending, "why")
     assert restored.ended_at_s == pytest.approx(CREATED_S + 355 + OFFSET_S)
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [*((reason.value, reason) for reason in FailureReason), ("Anything", FailureReason.GIVEN_UP)],
+)
+def test_the_reason_of_a_failure_is_kept(written, reason):
+    restored = life(found(conditions=[told("Failed") | {"reason": written}]))
+    assert (restored.ending, restored.failure_reason) == (JobEnding.FAILED, reason)
 
 
 def test_an_ending_goes_on_stopping_what_is_left():

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.jobs.lifecycle import JobEnding, Life, LifeStage
+from autoscaler.jobs.lifecycle import FailureReason, JobEnding, Life, LifeStage
 from autoscaler.operator.job.job_record import alerted_uncommitted_since_s, facts_of, next_reconcile_at_s
 from autoscaler.operator.status.conditions import ConditionType
 from autoscaler.operator.status.job_status import main_reason
@@ -71,7 +71,13 @@ def failed(**fields):
     policy = kube_job().spec.run_policy
     words = "2 trainer failures in a row (backoffLimit 2)"
     return Life(
-        policy=policy, stage=LifeStage.STOPPING, ending=JobEnding.FAILED, message=words, ended_at_s=950.0, **fields
+        policy=policy,
+        stage=LifeStage.STOPPING,
+        ending=JobEnding.FAILED,
+        failure_reason=FailureReason.BACKOFF_LIMIT_EXCEEDED,
+        message=words,
+        ended_at_s=950.0,
+        **fields,
     )
 
 
