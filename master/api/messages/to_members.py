@@ -203,16 +203,6 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Warm:
-    """Send a copy of this bucket to `target` ahead of the hand-over, and continue to serve it (rule 42)."""
-
-    lineage: Lineage
-    bucket: BucketId
-    version: Version
-    target: ServerPlace
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Freeze:
     """Serve no push of this bucket any more, if it is live here at this very version, and hand it over (rule 43)."""
 
@@ -273,7 +263,6 @@ ToServer = (
     | Cut
     | Drop
     | Skip
-    | Warm
     | Freeze
     | Activate
     | Forget

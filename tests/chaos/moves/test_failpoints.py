@@ -11,7 +11,7 @@ import pytest
 
 from master.api.identities import BucketId, CutId, Incarnation, Lineage, MemberName, Route, ServerPlace, Term, Version
 from master.api.messages.checkpoint_files import FileRecord
-from master.api.messages.to_members import Activate, Cut, Forget, Freeze, Hold, Warm
+from master.api.messages.to_members import Activate, Cut, Forget, Freeze, Hold
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain.durable_records import Backups, BucketTable, ChangeTable, Intent
 from master.job.domain.job_events import Persisted
@@ -22,7 +22,7 @@ from tests.chaos.moves.fault_matrix import PREREQUISITES, FaultMatrix, FaultTarg
 from tests.chaos.moves.job_kinds import ChaosJobKind
 from tests.harness.process_state import process_state
 from trainer_sdk.pserver.core.messages import BackupPush, CopyHead, Push
-from trainer_sdk.pserver.core.server_events import ApplyLive, CopyArrived, FileWritten, SendCopy
+from trainer_sdk.pserver.core.server_events import ApplyLive, CopyArrived, FileWritten, SendCopy, WarmCopyRequested
 
 G, V, CUT = Lineage(1), Version(0), CutId(term=Term(1), lineage=Lineage(1), sequence=1)
 HERE, THERE = (
@@ -69,7 +69,7 @@ VALUES = (
     (Step.INTENT, Persisted(write=ChangeTable(old=STILL, new=MOVING))),
     (Step.FLIP, Persisted(write=ChangeTable(old=MOVING, new=bucket_table.flipped(MOVING, INTENT)))),
     (Step.UNDO, Persisted(write=ChangeTable(old=MOVING, new=bucket_table.undone(MOVING, INTENT)))),
-    (Step.AHEAD, Warm(lineage=G, bucket=BucketId(0), version=V, target=THERE)),
+    (Step.AHEAD, WarmCopyRequested(lineage=G, bucket=BucketId(0), version=V, target=THERE)),
     (Step.CHANGED, (ApplyLive(buckets=ALL),)),
     (Step.SENT, replace(SENT, is_final=False)),
     (Step.WARM, CopyArrived(head=replace(HEAD, is_final=False))),
@@ -109,7 +109,7 @@ def hook():
 def test_what_the_product_logs_is_known_by_name(hook, step, value):
     if step is Step.CHANGED:
         assert hook.steps_of(value) == [], "the rows of no bucket have set out"
-        hook.steps_of(Warm(lineage=G, bucket=BucketId(0), version=V, target=THERE))
+        hook.steps_of(WarmCopyRequested(lineage=G, bucket=BucketId(0), version=V, target=THERE))
     assert hook.steps_of(value) == [step]
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from master.api.messages.from_members import ServerLeaving
-from master.api.messages.to_members import Warm
 from master.job.domain.job_events import MessageReceived, MovesRequested, ServersRequested
 from master.job.placement.owner_placement import Move as BucketMove
 from master.job.state.bucket_table import owner_of
@@ -15,6 +14,7 @@ from tests.protocol import servers
 from tests.protocol.draft import Draft
 from tests.protocol.steps.change import Change, Label
 from tests.protocol.world import Cast, World
+from trainer_sdk.pserver.core.server_events import WarmCopyRequested
 
 
 def of_copies(cast: Cast, world: World) -> Iterator[Change]:
@@ -51,7 +51,7 @@ def of_moves(cast: Cast, world: World) -> Iterator[Change]:
             yield Change(Label("s{} has to LEAVE", (s,)), lambda d, s=s: _leave(d, s), "leave")
     for intent in leader.moves.intents:
         source, target = int(intent.source.name[1:]), int(intent.target.name[1:])
-        order = Warm(
+        order = WarmCopyRequested(
             lineage=intent.lineage,
             bucket=intent.bucket,
             version=intent.version,

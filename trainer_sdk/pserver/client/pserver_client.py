@@ -131,7 +131,7 @@ class PserverClient:
     def pull(self, names: Iterable[str] | None = None) -> PulledTables:
         """These dense tables, or all, each bucket untorn and all of one lineage (rule 9).
 
-        Raises NotReadyError (a server restores, or the route is old) and ServerUnavailableError.
+        Raises NotReadyError (a server restores, or the route is outdated) and ServerUnavailableError.
         """
         pull_request = self._pull_request(names)
         return PulledTables(self._pull_at_one_lineage(pull_request.requests), dict(pull_request.tables))

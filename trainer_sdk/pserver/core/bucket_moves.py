@@ -1,4 +1,4 @@
-"""Moves of buckets between servers: WARM, FREEZE, HANDOVER, ACTIVATE, FORGET on one server (rules 38 to 48, 59).
+"""Moves of buckets between servers: warm copy, FREEZE, HANDOVER, ACTIVATE, FORGET on one server (rules 38 to 48, 59).
 
 The problem: a bucket changes its server while trainers push to it, any of these messages may be late, lost or
 repeated, and either server or the master may die at any moment.  Two rules solve it.  *A frozen version never thaws*:
@@ -21,7 +21,7 @@ from typing import Final
 from master.api.identities import BucketId, ServerPlace, Version
 from master.api.messages.checkpoint_files import BucketMarks
 from master.api.messages.from_members import Activated, CutRefusal, Installed
-from master.api.messages.to_members import Activate, Forget, Freeze, Warm
+from master.api.messages.to_members import Activate, Forget, Freeze
 from master.api.positions import PositionSet, union
 from trainer_sdk.pserver.core import fork
 from trainer_sdk.pserver.core.messages import CopyHead
@@ -36,6 +36,7 @@ from trainer_sdk.pserver.core.server_events import (
     ServerEffect,
     ServeStaged,
     StageCopy,
+    WarmCopyRequested,
 )
 from trainer_sdk.pserver.core.server_state import (
     BucketGroup,
@@ -54,7 +55,7 @@ impossible version would keep all true ones away for the rest of the lineage."""
 # ---- the source -----------------------------------------------------------------------------------------------------
 
 
-def handle_warm_copy_requested(state: ServerState, event: Warm) -> ServerStep:
+def handle_warm_copy_requested(state: ServerState, event: WarmCopyRequested) -> ServerStep:
     """Sends a copy ahead; the bucket takes pushes as before (rule 42)."""
     group = _try_live(state, event.bucket)
     if event.lineage != state.lineage or group is None or group.version != event.version:

@@ -1,7 +1,8 @@
 """Event table of a parameter server: all decisions except pushes, on the master's orders and the shell's reports.
 
 `handle` is the one table of events; cuts are decided in `fork`, moves in `bucket_moves`, RESTORE in `restore`, SKIP and
-the request for marks here.  Pure.
+the request for marks here.  FREEZE comes by way of `transfer.bucket_transfer`, once the bucket's rows are at the
+target.  Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from master.api.messages.from_members import MarksReport, SkipAnswer
-from master.api.messages.to_members import Activate, AskMarks, Cut, Drop, Forget, Freeze, Hold, Restore, Skip, Warm
+from master.api.messages.to_members import Activate, AskMarks, Cut, Drop, Forget, Freeze, Hold, Restore, Skip
 from master.api.positions import EMPTY
 from trainer_sdk.pserver.core import bucket_moves, fork
 from trainer_sdk.pserver.core.restore import handle_load_failed, handle_model_loaded, handle_restore
@@ -25,6 +26,7 @@ from trainer_sdk.pserver.core.server_events import (
     ModelLoaded,
     NotifyMaster,
     ServerEvent,
+    WarmCopyRequested,
 )
 from trainer_sdk.pserver.core.server_state import BucketGroup, ServerState, ServerStep, live_marks, merge_groups
 
@@ -48,7 +50,7 @@ def handle(state: ServerState, event: ServerEvent, now_s: float) -> ServerStep: 
             return fork.handle_file_failed(state, event)
         case Skip():
             return handle_skip(state, event)
-        case Warm():
+        case WarmCopyRequested():
             return bucket_moves.handle_warm_copy_requested(state, event)
         case Freeze():
             return bucket_moves.handle_freeze(state, event)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from master.api.identities import BucketId, CutId, Lineage, ServerPlace, Version
 from master.api.messages.checkpoint_files import BucketMarks, FileRecord
 from master.api.messages.from_members import ServerMessage
-from master.api.messages.to_members import Activate, AskMarks, Cut, Drop, Forget, Freeze, Hold, Restore, Skip, Warm
+from master.api.messages.to_members import Activate, AskMarks, Cut, Drop, Forget, Freeze, Hold, Restore, Skip
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.core.messages import CopyHead
 
@@ -73,6 +73,16 @@ class CopyArrived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WarmCopyRequested:
+    """A FREEZE waits until `target` has a copy of the bucket, which takes pushes meanwhile (WARM, rule 42)."""
+
+    lineage: Lineage
+    bucket: BucketId
+    version: Version
+    target: ServerPlace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FullCopyRequested:
     """The target of a hand-over lacks the base of the difference (NEED_FULL)."""
 
@@ -82,9 +92,17 @@ class FullCopyRequested:
     target: ServerPlace
 
 
-ControlEvent = Restore | AskMarks | Hold | Cut | Drop | Skip | Warm | Freeze | Activate | Forget
+ControlEvent = Restore | AskMarks | Hold | Cut | Drop | Skip | Freeze | Activate | Forget
 ShellEvent = (
-    HoldTimedOut | ForkTimedOut | ModelLoaded | LoadFailed | FileWritten | FileFailed | CopyArrived | FullCopyRequested
+    HoldTimedOut
+    | ForkTimedOut
+    | ModelLoaded
+    | LoadFailed
+    | FileWritten
+    | FileFailed
+    | CopyArrived
+    | WarmCopyRequested
+    | FullCopyRequested
 )
 ServerEvent = ControlEvent | ShellEvent
 

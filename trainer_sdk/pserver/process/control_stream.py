@@ -29,7 +29,6 @@ from master.api.messages.to_members import (
     ServerWelcome,
     Skip,
     ToServer,
-    Warm,
 )
 from trainer_sdk.master_stream import MasterAddress, MasterStream
 from trainer_sdk.pserver.core.shutdown import MasterJoined, MasterLost, RefusedByMaster, ReleasedByMaster, ShutdownEvent
@@ -96,7 +95,7 @@ class ControlStream:
             log.error("a message for trainers arrived: %s", type(message).__name__)
             return
         match message:
-            case Restore() | AskMarks() | Hold() | Cut() | Drop() | Skip() | Warm() | Freeze() | Activate() | Forget():
+            case Restore() | AskMarks() | Hold() | Cut() | Drop() | Skip() | Freeze() | Activate() | Forget():
                 if self._service is not None:
                     log.debug("%s", message)
                     self._service.control(message)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from master.api.identities import BucketId, MemberName, Version
-from master.api.messages.to_members import Freeze, Warm
+from master.api.messages.to_members import Freeze
 from trainer_sdk.pserver.core import bucket_moves
 from trainer_sdk.pserver.core.freeze_queue import FreezeQueue
 from trainer_sdk.pserver.core.messages import CopyHead
@@ -23,6 +23,7 @@ from trainer_sdk.pserver.core.server_events import (
     SendCopy,
     ServerEffect,
     StageCopy,
+    WarmCopyRequested,
 )
 from trainer_sdk.pserver.shell import Shell
 from trainer_sdk.pserver.tables.bucket_codec import BucketContents
@@ -97,8 +98,10 @@ class BucketTransfer:
         """True if rows are sent ahead: not without rows, nor for a bucket that is frozen or of another version."""
         if not model.row_count(order.bucket):
             return False
-        warm = Warm(lineage=order.lineage, bucket=order.bucket, version=order.version, target=order.target)
-        return bool(self._shell.handle(warm))
+        requested = WarmCopyRequested(
+            lineage=order.lineage, bucket=order.bucket, version=order.version, target=order.target
+        )
+        return bool(self._shell.handle(requested))
 
     def _freeze_due(self) -> None:
         """Freezes due buckets; repeats, because an order whose move is over freezes nothing and ends no copy."""

@@ -23,7 +23,7 @@ LOGGERS = (
     "master.term.store_writer",
 )
 TAKEN = {
-    "Warm": "AHEAD",
+    "WarmCopyRequested": "AHEAD",
     "Freeze": "FREEZE",
     "Activate": "ACTIVATE",
     "Forget": "FORGET",
@@ -58,7 +58,7 @@ def steps_of(value):
 def watch(kind, value):
     """Whose rows are ahead of them."""
     match kind:
-        case "Warm":
+        case "WarmCopyRequested":
             AHEAD.add(value.bucket)
         case "Freeze":
             AHEAD.discard(value.bucket)

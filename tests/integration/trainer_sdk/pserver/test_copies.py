@@ -9,14 +9,14 @@ import pytest
 
 from master.api.identities import BucketId, Incarnation, Lineage, MemberName, ServerPlace, Version
 from master.api.messages.from_members import Activated, Installed, Restored, Written
-from master.api.messages.to_members import Activate, Forget, Freeze, Warm
+from master.api.messages.to_members import Activate, Forget, Freeze
 from master.api.positions import EMPTY, PositionSet
 from tests.harness.certificates import JobAuthority
 from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PATIENCE_S, TABLES, batch, span, verdicts
 from trainer_sdk.errors import NotReadyError, TableError, WireError
 from trainer_sdk.pserver.core import freeze_queue
 from trainer_sdk.pserver.core.messages import CopyHead, PushVerdict
-from trainer_sdk.pserver.core.server_events import CopyArrived
+from trainer_sdk.pserver.core.server_events import CopyArrived, WarmCopyRequested
 from trainer_sdk.pserver.tables.bucket_codec import encode_bucket
 from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.tables.model import Model, Portion
@@ -122,7 +122,7 @@ def test_a_client_with_an_ancient_route_applies_nothing_twice_and_nothing_in_the
     follow(job)
     ids = np.arange(4)
     assert (PushVerdict.MOVED, "3-4") in verdicts(ancient.push(job.lineage, span(0, 4), batch(ids)))
-    with pytest.raises(NotReadyError, match="old"):
+    with pytest.raises(NotReadyError, match="route is outdated"):
         ancient.pull(["c"])
     assert verdicts(job.push(0, 4)) == {(PushVerdict.APPLIED, "3-4"), (PushVerdict.REPEAT, "0-2,5-31")}
     ancient.set_route(job.route, TABLES, BUCKETS)
@@ -136,7 +136,9 @@ def test_a_warm_copy_leaves_the_bucket_in_service(new_job):
     job = new_job(2).restore()
     job.push(0, 4)
     source, target = job.servers
-    source.service.control(Warm(lineage=job.lineage, bucket=BucketId(MOVED), version=Version(0), target=target.place))
+    source.service.control(
+        WarmCopyRequested(lineage=job.lineage, bucket=BucketId(MOVED), version=Version(0), target=target.place)
+    )
     assert verdicts(job.push(4, 8)) == {(PushVerdict.APPLIED, "0-31")}
     freeze(job)
     target.wait_for(Installed)

@@ -18,7 +18,7 @@ from master.api.messages.from_members import (
     SkipAnswer,
     Written,
 )
-from master.api.messages.to_members import Activate, AskMarks, Cut, Forget, Freeze, Hold, Restore, Skip, Warm
+from master.api.messages.to_members import Activate, AskMarks, Cut, Forget, Freeze, Hold, Restore, Skip
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.core.bucket_moves import can_stage, try_current
 from trainer_sdk.pserver.core.event_table import handle
@@ -37,6 +37,7 @@ from trainer_sdk.pserver.core.server_events import (
     SendCopy,
     ServeStaged,
     StageCopy,
+    WarmCopyRequested,
     WriteFork,
 )
 from trainer_sdk.pserver.core.server_state import BucketGroup, CutPhase, ServerState, check_state
@@ -223,7 +224,7 @@ def test_a_late_forget_does_not_touch_a_later_version(source):
 
 def test_warm_sends_a_copy_and_goes_on(source):
     """Rule 42."""
-    state, (sent,) = after(source, Warm(lineage=G, bucket=2, version=version(0), target=TARGET))
+    state, (sent,) = after(source, WarmCopyRequested(lineage=G, bucket=2, version=version(0), target=TARGET))
     assert state == source
     assert (sent.is_final, sent.is_full) == (False, True)
 

@@ -445,7 +445,6 @@ class MasterMessage(_message.Message):
     CUT_FIELD_NUMBER: _builtins.int
     DROP_FIELD_NUMBER: _builtins.int
     SKIP_FIELD_NUMBER: _builtins.int
-    WARM_FIELD_NUMBER: _builtins.int
     FREEZE_FIELD_NUMBER: _builtins.int
     ACTIVATE_FIELD_NUMBER: _builtins.int
     FORGET_FIELD_NUMBER: _builtins.int
@@ -487,8 +486,6 @@ class MasterMessage(_message.Message):
     @_builtins.property
     def skip(self) -> Global___Skip: ...
     @_builtins.property
-    def warm(self) -> Global___Warm: ...
-    @_builtins.property
     def freeze(self) -> Global___Freeze: ...
     @_builtins.property
     def activate(self) -> Global___Activate: ...
@@ -517,17 +514,16 @@ class MasterMessage(_message.Message):
         cut: Global___Cut | None = ...,
         drop: Global___Drop | None = ...,
         skip: Global___Skip | None = ...,
-        warm: Global___Warm | None = ...,
         freeze: Global___Freeze | None = ...,
         activate: Global___Activate | None = ...,
         forget: Global___Forget | None = ...,
         released: Global___Released | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["activate", b"activate", "ask_marks", b"ask_marks", "body", b"body", "cut", b"cut", "declared", b"declared", "drain", b"drain", "drop", b"drop", "ended", b"ended", "fenced", b"fenced", "forget", b"forget", "freeze", b"freeze", "granted", b"granted", "hold", b"hold", "offer_answered", b"offer_answered", "rank_changed", b"rank_changed", "refused", b"refused", "registered", b"registered", "released", b"released", "restore", b"restore", "route_changed", b"route_changed", "server_welcome", b"server_welcome", "skip", b"skip", "wait", b"wait", "warm", b"warm"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["activate", b"activate", "ask_marks", b"ask_marks", "body", b"body", "cut", b"cut", "declared", b"declared", "drain", b"drain", "drop", b"drop", "ended", b"ended", "fenced", b"fenced", "forget", b"forget", "freeze", b"freeze", "granted", b"granted", "hold", b"hold", "offer_answered", b"offer_answered", "rank_changed", b"rank_changed", "refused", b"refused", "registered", b"registered", "released", b"released", "restore", b"restore", "route_changed", b"route_changed", "server_welcome", b"server_welcome", "skip", b"skip", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activate", b"activate", "ask_marks", b"ask_marks", "body", b"body", "cut", b"cut", "declared", b"declared", "drain", b"drain", "drop", b"drop", "ended", b"ended", "fenced", b"fenced", "forget", b"forget", "freeze", b"freeze", "granted", b"granted", "hold", b"hold", "offer_answered", b"offer_answered", "rank_changed", b"rank_changed", "refused", b"refused", "registered", b"registered", "released", b"released", "restore", b"restore", "route_changed", b"route_changed", "server_welcome", b"server_welcome", "skip", b"skip", "wait", b"wait", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activate", b"activate", "ask_marks", b"ask_marks", "body", b"body", "cut", b"cut", "declared", b"declared", "drain", b"drain", "drop", b"drop", "ended", b"ended", "fenced", b"fenced", "forget", b"forget", "freeze", b"freeze", "granted", b"granted", "hold", b"hold", "offer_answered", b"offer_answered", "rank_changed", b"rank_changed", "refused", b"refused", "registered", b"registered", "released", b"released", "restore", b"restore", "route_changed", b"route_changed", "server_welcome", b"server_welcome", "skip", b"skip", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["fenced", "refused", "registered", "declared", "granted", "wait", "ended", "drain", "route_changed", "rank_changed", "offer_answered", "server_welcome", "ask_marks", "restore", "hold", "cut", "drop", "skip", "warm", "freeze", "activate", "forget", "released"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["fenced", "refused", "registered", "declared", "granted", "wait", "ended", "drain", "route_changed", "rank_changed", "offer_answered", "server_welcome", "ask_marks", "restore", "hold", "cut", "drop", "skip", "freeze", "activate", "forget", "released"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -2045,38 +2041,9 @@ class Skip(_message.Message):
 Global___Skip: _TypeAlias = Skip  # noqa: Y015
 
 @_typing.final
-class Warm(_message.Message):
+class Freeze(_message.Message):
     """Moves of buckets."""
 
-    DESCRIPTOR: _descriptor.Descriptor
-
-    LINEAGE_FIELD_NUMBER: _builtins.int
-    BUCKET_FIELD_NUMBER: _builtins.int
-    VERSION_FIELD_NUMBER: _builtins.int
-    TARGET_FIELD_NUMBER: _builtins.int
-    lineage: _builtins.int
-    bucket: _builtins.int
-    version: _builtins.int
-    @_builtins.property
-    def target(self) -> Global___ServerPlace: ...
-    def __init__(
-        self,
-        *,
-        lineage: _builtins.int = ...,
-        bucket: _builtins.int = ...,
-        version: _builtins.int = ...,
-        target: Global___ServerPlace | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket", b"bucket", "lineage", b"lineage", "target", b"target", "version", b"version"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Warm: _TypeAlias = Warm  # noqa: Y015
-
-@_typing.final
-class Freeze(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LINEAGE_FIELD_NUMBER: _builtins.int
