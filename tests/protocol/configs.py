@@ -32,6 +32,7 @@ CONFIGS: Final[Mapping[str, Setting]] = {
     "near-mark-one-trainer": Setting(trainers=1, positions=3, has_near_mark=True, faults=Faults(take_over=1)),
     "near-mark-plain": Setting(servers=0, positions=3, has_near_mark=True, faults=Faults(trainer_crash=1, take_over=1)),
     "zombies": Setting(faults=Faults(zombie=1, take_over=1)),
+    "answer-crash": Setting(**SMALL, faults=Faults(loss=1, server_crash=1)),
     "repeats": Setting(faults=Faults(repeat=1, server_crash=1)),
     "quarantine": Setting(quarantine_after=1, faults=Faults(raising=1, pause=1)),
     "quarantine-masters": Setting(trainers=1, quarantine_after=1, faults=Faults(raising=1, take_over=1)),
@@ -66,6 +67,7 @@ CONFIGS: Final[Mapping[str, Setting]] = {
     "keep-streams": Setting(trainers=1, keeps=True, faults=Faults(server_crash=1, break_=1)),
     "keep-repeats": Setting(trainers=1, keeps=True, faults=Faults(server_crash=1, repeat=1)),
     "keep-loss": Setting(trainers=1, keeps=True, pipeline=2, faults=Faults(server_crash=1, loss=1)),
+    "keep-answer-crash": Setting(**SMALL, keeps=True, faults=Faults(loss=1, server_crash=1)),
     "keep-trainers": Setting(keeps=True, faults=Faults(server_crash=1, trainer_crash=1)),
     "keep-three": Setting(trainers=1, servers=3, buckets=3, keeps=True, faults=Faults(server_crash=2)),
     "keep-quarantine": Setting(
@@ -109,6 +111,7 @@ CONFIGS: Final[Mapping[str, Setting]] = {
     "pair": Setting(**PAIR),
     "pair-loss": Setting(**PAIR, faults=Faults(loss=2)),
     "pair-crash": Setting(**PAIR, faults=Faults(server_crash=1)),
+    "pair-answer-crash": Setting(**PAIR, faults=Faults(loss=1, server_crash=1)),
     "pair-crashes": Setting(**PAIR, faults=Faults(server_crash=2)),
     "pair-pause": Setting(**PAIR, faults=Faults(break_=1, pause=1)),
     "pair-pause-crash": Setting(**PAIR, faults=Faults(break_=1, pause=1, server_crash=1)),
