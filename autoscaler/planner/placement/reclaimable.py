@@ -39,7 +39,7 @@ class Reclaimable:
         self.changed: set[int] = set()  # numbers of jobs whose offers are out of date
         self.offers: list[Offers] = []
         self.prices: list[Price] = []  # all that there are, from the lowest
-        self.ranks: list[int] = []  # by job: its price's place among them
+        self.price_positions: list[int] = []  # by job: where its price stands among them
 
     def attach(self, copy: WorkingCopy) -> None:
         """Connect to a working copy in which nothing is planned yet."""
@@ -107,14 +107,14 @@ class Reclaimable:
         capacity = self.copy.capacity
         prices = [price_of(self.copy, job) for job in self.jobs]
         ranks = {price: rank for rank, price in enumerate(sorted(set(prices)))}
-        self.prices, self.ranks = [*ranks], [ranks[price] for price in prices]
+        self.prices, self.price_positions = [*ranks], [ranks[price] for price in prices]
         self.largest: Numbers = np.zeros_like(capacity.later)
         self.total: Numbers = np.zeros_like(capacity.later)
         self.cheapest = np.full(len(capacity), len(ranks), dtype=np.int64)
         for column in range(len(self.units)):
             np.maximum.at(self.largest[column], self.places, self.units[column])
             np.add.at(self.total[column], self.places, self.given[column])
-        np.minimum.at(self.cheapest, self.places, np.array(self.ranks, dtype=np.int64)[self.givers])
+        np.minimum.at(self.cheapest, self.places, np.array(self.price_positions, dtype=np.int64)[self.givers])
         self.priced = self.seen
 
     def floors(self, shape: int, avoid: Mask | None) -> npt.NDArray[np.int64]:
@@ -149,7 +149,8 @@ class Reclaimable:
         """Return the jobs that offer trainers on a node, by name, with their prices and offers."""
         numbers = np.unique(self.givers[self.places == place]).tolist()
         return [
-            (self.jobs[number], self.prices[self.ranks[number]], self.offers[number].at(place)) for number in numbers
+            (self.jobs[number], self.prices[self.price_positions[number]], self.offers[number].at(place))
+            for number in numbers
         ]
 
 
