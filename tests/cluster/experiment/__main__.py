@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(str(error))
         return FAILED
     except KeyboardInterrupt:
-        say("interrupted; the same command goes on from here")
+        say("interrupted; the same command resumes")
         return INTERRUPTED
     return 0
 

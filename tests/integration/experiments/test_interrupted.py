@@ -53,7 +53,7 @@ def wait_until_gone(pids):
 @pytest.mark.parametrize(
     ("number", "code", "words"),
     [
-        (signal.SIGTERM, 130, "experiments: interrupted; the same command goes on from here\n"),
+        (signal.SIGTERM, 130, "experiments: interrupted; the same command resumes\n"),
         (signal.SIGKILL, -signal.SIGKILL, ""),
     ],
 )
@@ -76,5 +76,5 @@ def test_a_process_that_is_killed_ends_the_run_with_one_line(running):
     os.kill(workers[0], signal.SIGKILL)
     error = running.communicate(timeout=DEADLINE_S)[1]
     assert running.returncode == 1
-    assert error == "experiments: a process that ran a pass was killed; the same command goes on from here\n"
+    assert error == "experiments: a process that ran a pass was killed; the same command resumes\n"
     wait_until_gone(workers)

@@ -62,7 +62,7 @@ async def fill(stage, job, values):
 async def stage(etcd_binary, tmp_path):
     async with etcd_with_users(etcd_binary, tmp_path / "guarded", f"--quota-backend-bytes={QUOTA_BYTES}") as config:
         stage = Stage(config)
-        settings = replace(stage.accounts.settings, keeps_room=True)
+        settings = replace(stage.accounts.settings, manages_space=True)
         stage.accounts = JobAccounts(stage.api, settings, may_write=lambda: stage.leads, clock=lambda: stage.now_s)
         stage.lead()
         async with stage.accounts:

@@ -14,6 +14,7 @@ from master.store.etcd.etcd_store import EtcdStore
 from master.store.etcd.stubs import rpc, stubs
 from master.store.settlement import settle
 from master.store.store_port import Changed, Committed, Conflict, Put, Resync, Transaction, Unknown, ValueIs
+from tests.harness.process_state import has_stopped
 from tests.harness.secured_etcd import UNHURRIED
 
 pytestmark = pytest.mark.chaos
@@ -60,6 +61,7 @@ async def test_server_that_is_paused_mid_call_gives_unknown(etcd, open_store):
     )
     etcd.members[0].pause()
     try:
+        assert await has_stopped(etcd.members[0].pid)
         async with asyncio.timeout(60):
             assert isinstance(await store.commit(transaction), Unknown)
             with pytest.raises(StoreUnavailableError):
