@@ -5,7 +5,7 @@
                             `-> status, events, metrics
 
 Job lifecycles start after the first full listing, because a job's status is checked against its pods. A term needs no
-Lease and no kopf: edits come through its own watches.  Who adds jobs to `wakeups` as well (`process. kopf_handlers`)
+Lease and no kopf: edits come through its own watches.  Who adds jobs to `wakeups` as well (`process.kopf_handlers`)
 has them looked at a moment earlier.
 """
 

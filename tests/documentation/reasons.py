@@ -7,6 +7,7 @@ import textwrap
 from typing import Final
 
 from autoscaler.domain import Bottleneck
+from autoscaler.jobs.lifecycle import FailureReason
 from autoscaler.jobs.training_health import HealthReason
 from autoscaler.operator.status import condition_rules, job_status, status_inputs
 from autoscaler.operator.status.conditions import ConditionType
@@ -33,5 +34,6 @@ def _words(source):
 _NO_REASONS: Final = {kind.value for kind in ConditionType if kind is not ConditionType.SUSPENDED}
 
 REASONS: Final = frozenset(
-    (set().union(*map(_words, _SOURCES)) - _NO_REASONS) | {one.value for one in (*HealthReason, *Bottleneck)}
+    (set().union(*map(_words, _SOURCES)) - _NO_REASONS)
+    | {one.value for one in (*HealthReason, *Bottleneck, *FailureReason)}
 )

@@ -7,7 +7,13 @@ import pytest
 
 from tests.documentation.shown import ROOT
 
-WALKS = ("life-of-a-batch.md", "life-of-a-bucket-move.md", "life-of-a-web-pod.md", "architecture.md")
+WALKS = (
+    "life-of-a-job.md",
+    "life-of-a-batch.md",
+    "life-of-a-bucket-move.md",
+    "life-of-a-web-pod.md",
+    "architecture.md",
+)
 _NAMED = re.compile(r"`((?:autoscaler|master|trainer_sdk)/[\w/]+\.py):(\w+)`")
 
 

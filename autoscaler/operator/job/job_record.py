@@ -1,6 +1,6 @@
 """The record that the operator keeps of one job beside its object, and its facts for the planner.  Pure.
 
-All of a record can be lost: `recovery` makes it anew from what stands.
+All of a record can be lost: `recovery` makes it anew from the job's pods and status.
 """
 
 from __future__ import annotations
