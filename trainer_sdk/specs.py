@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, SupportsIndex, cast, get_args
 
-from master.api.identities import DatasetSpec, Initialiser, OptimiserSpec, TableSpec
+from master.api.identities import DatasetSpec, Initialiser, OptimiserSpec, TableKind, TableSpec
 from master.api.positions import MAX_POSITION
 from trainer_sdk.errors import TableError, UsageError
 
@@ -127,7 +127,7 @@ def _extents(shape: SupportsIndex | tuple[SupportsIndex, ...]) -> tuple[int, ...
 
 
 def _table(
-    kind: Literal["dense", "sparse"],
+    kind: TableKind,
     shape: int | tuple[int, ...],
     init: Initialiser | None,
     optimiser: OptimiserSpec | None,

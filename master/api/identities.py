@@ -116,13 +116,17 @@ class OptimiserSpec:
     epsilon: float = 1e-8  # adagrad, adam
 
 
+TableKind = Literal["dense", "sparse"]
+"""Of each kind the parameter servers have a store of their own; CONTRIBUTING lists what a new one needs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
     """A dense table is a tensor cut into blocks; a sparse one is `shape[0]` rows of `shape[1:]`, addressed by id."""
 
     name: str
     shape: tuple[int, ...]
-    kind: Literal["dense", "sparse"] = "dense"
+    kind: TableKind = "dense"
     dtype: Literal["float32", "float64", "int64"] = "float32"
     initialiser: Initialiser = Initialiser()
     optimiser: OptimiserSpec = OptimiserSpec()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -280,10 +280,13 @@ class PserverClient:
         for name, given in gradients.items():
             index = self._layout.index_of(name)
             spec = self._layout.tables[index]
-            if spec.kind == "sparse":
-                out[index] = sparse_gradient(spec, self._layout.dtypes[index], given)
-            else:
-                out[index] = dense_gradient(spec, self._layout.dtypes[index], given)
+            match spec.kind:
+                case "dense":
+                    out[index] = dense_gradient(spec, self._layout.dtypes[index], given)
+                case "sparse":
+                    out[index] = sparse_gradient(spec, self._layout.dtypes[index], given)
+                case _:
+                    assert_never(spec.kind)
         return out
 
     def _current(self) -> Route:

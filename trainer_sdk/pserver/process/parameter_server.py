@@ -21,7 +21,8 @@ from trainer_sdk.pserver.core.server_events import LoadModel, SendCopy, ServerEv
 from trainer_sdk.pserver.core.server_state import ServerLimits, joined
 from trainer_sdk.pserver.shell import BackgroundJob, DeadlineThread, ServerContext, Shell
 from trainer_sdk.pserver.tables.dense_store import DenseStore
-from trainer_sdk.pserver.tables.model import DenseGradient, Gradient, check_ids
+from trainer_sdk.pserver.tables.model import DenseGradient, Gradient, SparseGradient, check_ids
+from trainer_sdk.pserver.tables.sparse_store import SparseStore
 from trainer_sdk.pserver.transfer.bucket_transfer import BucketTransfer
 from trainer_sdk.pserver.transfer.io_jobs import IoJobs
 from trainer_sdk.pserver.transfer.push_replication import PushReplication
@@ -238,21 +239,27 @@ class ParameterServer:
             pieces: list[memoryview] = []
             for number, section in enumerate(head.sections):
                 store = model.stores[section.table]
-                if isinstance(store, DenseStore):
-                    pieces += _copied(store, section, head.buckets, pool, number)
-                    shell.load_meter.count_dense(section.table, head.buckets)
-                else:
-                    check_ids(f"pull.tables.{store.spec.name}", ids[number], store.spec.shape[0])
-                    pieces += padded([store.read(ids[number])])
-                    shell.load_meter.count_rows(section.table, ids[number])
+                match store:
+                    case DenseStore():
+                        pieces += _copied(store, section, head.buckets, pool, number)
+                        shell.load_meter.count_dense(section.table, head.buckets)
+                    case SparseStore():
+                        check_ids(f"pull.tables.{store.spec.name}", ids[number], store.spec.shape[0])
+                        pieces += padded([store.read(ids[number])])
+                        shell.load_meter.count_rows(section.table, ids[number])
+                    case _:
+                        assert_never(store)
             return PullAnswer(lineage=state.lineage, status=PullStatus.OK), pieces
 
     def _count_load(self, gradients: Sequence[Gradient], pushed: PositionSet) -> None:
         for gradient in gradients:
-            if isinstance(gradient, DenseGradient):
-                self._shell.load_meter.count_dense(gradient.table, pushed)
-            else:
-                self._shell.load_meter.count_rows(gradient.table, gradient.ids)
+            match gradient:
+                case DenseGradient():
+                    self._shell.load_meter.count_dense(gradient.table, pushed)
+                case SparseGradient():
+                    self._shell.load_meter.count_rows(gradient.table, gradient.ids)
+                case _:
+                    assert_never(gradient)
 
 
 def _copied(

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -149,7 +149,7 @@ class Layout:
         return cls(
             tables=specs,
             bucket_count=bucket_count,
-            dense=tuple(DenseLayout.of(spec, bucket_count) if spec.kind == "dense" else None for spec in specs),
+            dense=tuple(_try_dense_layout(spec, bucket_count) for spec in specs),
             dtypes=tuple(np.dtype(spec.dtype) for spec in specs),
             digest=hashlib.sha256(text.encode()).digest()[:8],
         )
@@ -161,6 +161,16 @@ class Layout:
                 return index
         known = ", ".join(spec.name for spec in self.tables) or "none"
         raise TableError(f"tables.{name}", "no such table is declared", hint=f"Declared are: {known}")
+
+
+def _try_dense_layout(spec: TableSpec, bucket_count: int) -> DenseLayout | None:
+    match spec.kind:
+        case "dense":
+            return DenseLayout.of(spec, bucket_count)
+        case "sparse":
+            return None
+        case _:
+            assert_never(spec.kind)
 
 
 def check_tables(tables: tuple[TableSpec, ...]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from master.api.positions import PositionSet
 from trainer_sdk.errors import TableError
@@ -104,13 +104,17 @@ class Model:
 
     def content(self, bucket: int, portion: Portion = Portion.ALL) -> Iterator[tuple[str, dict[str, Array]]]:
         """One live bucket, as `ForkedModel.read` gives it: copies of values, slots and step counts."""
-        for store, dense in zip(self.stores, self.layout.dense, strict=True):
-            if isinstance(store, SparseStore):
-                if arrays := store.written(bucket) if portion is Portion.REST else store.content(bucket):
-                    yield store.spec.name, arrays
-            elif dense is not None and portion is not Portion.ROWS:
-                for block in dense.blocks(PositionSet.of(bucket)):
-                    yield store.spec.name, store.content(block)
+        for store in self.stores:
+            match store:
+                case SparseStore():
+                    if arrays := store.written(bucket) if portion is Portion.REST else store.content(bucket):
+                        yield store.spec.name, arrays
+                case DenseStore():
+                    if portion is not Portion.ROWS:
+                        for block in store.layout.blocks(PositionSet.of(bucket)):
+                            yield store.spec.name, store.content(block)
+                case _:
+                    assert_never(store)
 
     def watch(self, bucket: int) -> None:
         """From now on rows that are written belong to `Portion.REST`."""
@@ -142,12 +146,7 @@ class Model:
 
     def populators(self, bucket: int, row_counts: Mapping[str, int]) -> list[Callable[[], None]]:
         """Functions that make memory ready for this bucket and more rows by table; call them without the lock."""
-        return [
-            store.populator(row_counts.get(store.spec.name, 0))
-            if isinstance(store, SparseStore)
-            else partial(store.populate, bucket)
-            for store in self.stores
-        ]
+        return [_populator(store, bucket, row_counts) for store in self.stores]
 
     def install(self, bucket: int, contents: Mapping[str, dict[str, Array]]) -> None:
         """Puts this content, by table name, into the bucket; tables that it lacks stay as they are.
@@ -155,15 +154,18 @@ class Model:
         Raises ValueError, KeyError or IndexError when it does not fit (`bucket_codec.check_contents` explains).
         """
         self.buckets |= PositionSet.of(bucket)
-        for store, dense in zip(self.stores, self.layout.dense, strict=True):
+        for store in self.stores:
             arrays = contents.get(store.spec.name)
             if not arrays:
                 continue
-            if isinstance(store, SparseStore):
-                store.install(arrays["ids"], {name: array for name, array in arrays.items() if name != "ids"})
-            elif dense is not None:
-                for block in dense.blocks(PositionSet.of(bucket)):
-                    store.install(block, arrays)
+            match store:
+                case SparseStore():
+                    store.install(arrays["ids"], {name: array for name, array in arrays.items() if name != "ids"})
+                case DenseStore():
+                    for block in store.layout.blocks(PositionSet.of(bucket)):
+                        store.install(block, arrays)
+                case _:
+                    assert_never(store)
 
     def _rows_in(self, gradient: SparseGradient, buckets: PositionSet, pushed: PositionSet) -> tuple[Ids, Array]:
         if buckets == pushed:
@@ -198,14 +200,26 @@ class ForkedModel:
     def read(self, bucket: int) -> Iterator[tuple[str, dict[str, Array]]]:
         """Name and arrays, as copies, of each table with content in this bucket."""
         one = PositionSet.of(bucket)
-        for index, (store, dense) in enumerate(zip(self._model.stores, self._model.layout.dense, strict=True)):
-            if isinstance(store, SparseStore):
-                arrays = self._rows[index].read(bucket)
-                if arrays:
-                    yield store.spec.name, arrays
-            elif dense is not None:
-                for block in dense.blocks(one):
-                    yield store.spec.name, store.forked(block)
+        for index, store in enumerate(self._model.stores):
+            match store:
+                case SparseStore():
+                    if arrays := self._rows[index].read(bucket):
+                        yield store.spec.name, arrays
+                case DenseStore():
+                    for block in store.layout.blocks(one):
+                        yield store.spec.name, store.forked(block)
+                case _:
+                    assert_never(store)
+
+
+def _populator(store: DenseStore | SparseStore, bucket: int, row_counts: Mapping[str, int]) -> Callable[[], None]:
+    match store:
+        case SparseStore():
+            return store.populator(row_counts.get(store.spec.name, 0))
+        case DenseStore():
+            return partial(store.populate, bucket)
+        case _:
+            assert_never(store)
 
 
 def check_ids(path: str, ids: Ids, row_count: int) -> None:

@@ -7,6 +7,7 @@ ids, then rows.  A pull request has the ids of its sparse tables, its answer the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -25,14 +26,17 @@ def gradients_in(body: memoryview, sections: Sequence[Section], layout: Layout) 
     cursor = _Cursor(body)
     out: list[Gradient] = []
     for section in sections:
-        table, shape, length = section
+        table, kind, length = section
         dtype = dtype_of(section, layout)
-        if shape is SectionKind.DENSE:
-            out.append(DenseGradient(table, cursor.take(dtype, length)))
-            continue
-        width = row_width(layout.tables[table])
-        ids = cursor.take(_IDS, length)
-        out.append(SparseGradient(table, ids, cursor.take(dtype, length * width).reshape(length, width)))
+        match kind:
+            case SectionKind.DENSE:
+                out.append(DenseGradient(table, cursor.take(dtype, length)))
+            case SectionKind.SPARSE:
+                width = row_width(layout.tables[table])
+                ids = cursor.take(_IDS, length)
+                out.append(SparseGradient(table, ids, cursor.take(dtype, length * width).reshape(length, width)))
+            case _:
+                assert_never(kind)
     cursor.end()
     return out
 
@@ -64,8 +68,8 @@ def dtype_of(section: Section, layout: Layout) -> np.dtype[np.generic]:
     """The table's dtype.  Raises WireError when there is no such table, or it is of the other kind."""
     if section.table >= len(layout.tables):
         raise WireError(f"table {section.table} of {len(layout.tables)}")
-    if (layout.dense[section.table] is None) != (section.kind is SectionKind.SPARSE):
-        spec = layout.tables[section.table]
+    spec = layout.tables[section.table]
+    if section.kind is not SectionKind.of(spec.kind):
         raise WireError(f"tables.{spec.name} is a {spec.kind} table")
     return layout.dtypes[section.table]
 

@@ -13,9 +13,9 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, assert_never
 
-from master.api.identities import Lineage, Version
+from master.api.identities import Lineage, TableKind, Version
 from master.api.positions import PositionsError, PositionSet
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.core.messages import Push, PushAnswer, PushTarget, PushVerdict, Ruling
@@ -35,8 +35,20 @@ _NUMBER_OF: Final = {verdict: number for number, verdict in enumerate(_VERDICTS)
 
 
 class SectionKind(IntEnum):
+    """The table kind of a section, as a number."""
+
     DENSE = 0
     SPARSE = 1
+
+    @classmethod
+    def of(cls, kind: TableKind) -> SectionKind:
+        match kind:
+            case "dense":
+                return cls.DENSE
+            case "sparse":
+                return cls.SPARSE
+            case _:
+                assert_never(kind)
 
 
 class Section(NamedTuple):
