@@ -1,8 +1,8 @@
-"""P1: placement of pending external pods, and of headroom.
+"""P1: placement of pending and announced external pods; P4 places headroom with it.
 
 A pod without a node is placed where kube-scheduler would put it: into free capacity, else into capacity that is being
 vacated. A pod that finds neither stays in `ExternalDemand.unserved`, and P3 reclaims surplus for it. Headroom has the
-lowest priority; P4 places it with the same functions, after the gangs.
+lowest priority: P4 places it with the same functions, after the gangs, and calls P3 for it again.
 
 Three settings ask for headroom: pods of a shape (`headroom`), a part of the cluster (`headroom_percent`), and a part
 of what autoscaled workloads may still grow (`autoscaler_headroom_percent`). The largest answer for each shape counts,

@@ -59,17 +59,17 @@ def emptiest_node(copy: WorkingCopy, shape: int, *, now: bool, exists: bool = Tr
     those where it fits now. So it stays where it was when trainers come and go around it, and a plan that is carried
     out does not move it (ADR 0114).
     """
-    scores = emptiness(copy, shape, now=now, is_there=exists)
+    scores = emptiness(copy, shape, now=now, exists=exists)
     if not len(scores):
         return None
     best = int(scores.argmax())
     return None if scores[best] == -inf else best
 
 
-def emptiness(copy: WorkingCopy, shape: int, *, now: bool, is_there: bool) -> NodeScores:
+def emptiness(copy: WorkingCopy, shape: int, *, now: bool, exists: bool) -> NodeScores:
     """Return by node the part that stays free beside one such pod; minus infinity where it does not fit."""
     slack = copy.capacity.fitting(shape).scores(now=now)
-    wanted = slack if is_there else copy.capacity.slack_without_surplus(shape)
+    wanted = slack if exists else copy.capacity.slack_without_surplus(shape)
     return np.where(slack == inf, -inf, wanted)
 
 
@@ -82,7 +82,7 @@ def allocate_emptiest(copy: WorkingCopy, shape: int, count: int, *, now: bool, e
     capacity = copy.capacity
     if count * FEW_OF_NODES < len(capacity):
         return allocate_emptiest_by_ones(copy, shape, count, now=now, exists=exists)
-    scores = emptiness(copy, shape, now=now, is_there=exists)
+    scores = emptiness(copy, shape, now=now, exists=exists)
     fitting = (scores > -inf).nonzero()[0]
     heap = [(-score, at) for score, at in zip(scores[fitting].tolist(), fitting.tolist(), strict=True)]
     heapify(heap)

@@ -221,12 +221,12 @@ class ViewIndex:
             shape: capacity.ready_capacity_of(shape)
             for shape in {planned.shapes[Role.TRAINER] for planned in self.jobs.values()}
         }
-        claims = {(capacities[planned.shapes[Role.TRAINER]], planned.spec.weight) for planned in self.jobs.values()}
-        parts = {held * weight for held_by, weight in claims for held in held_by if held > 0}
+        scales = {(capacities[planned.shapes[Role.TRAINER]], planned.spec.weight) for planned in self.jobs.values()}
+        parts = {held * weight for held_by, weight in scales for held in held_by if held > 0}
         self.share_unit = lcm(*parts)
         rates = {
             (held_by, weight): tuple(self.share_unit // (held * weight) if held > 0 else 0 for held in held_by)
-            for held_by, weight in claims
+            for held_by, weight in scales
         }
         self.growth_lines = {}
         for planned in self.jobs.values():

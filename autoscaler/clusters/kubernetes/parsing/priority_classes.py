@@ -20,7 +20,7 @@ EXPENDABLE: Final = -10
 
 _NO_CLASS: Final = 0  # a cluster without a globalDefault gives pods without a class this value
 
-_BUILT_IN: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+_SYSTEM_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class PriorityClasses:
         if not name:
             return self.default
         found = self.by_name.get(name)
-        return _BUILT_IN.get(name) if found is None else found.value
+        return _SYSTEM_CLASSES.get(name) if found is None else found.value
 
 
 LEVEL_SURPLUS: Final = "edl-surplus"
