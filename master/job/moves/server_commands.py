@@ -44,15 +44,17 @@ def send_changes(turn: Turn, old: BucketTable, new: BucketTable) -> None:
         turn.send(member, replace(order, buckets=PositionSet.of(*buckets)))
 
 
-def _activate(now: BucketTable, bucket: int, *, is_backup: bool = False) -> Activate:
+def _activate(table: BucketTable, bucket: int, *, is_backup: bool = False) -> Activate:
     """ACTIVATE without buckets: what buckets that are served alike have in common."""
-    assert now.backups or not is_backup
+    assert table.backups or not is_backup
     return Activate(
-        lineage=now.route.lineage,
+        lineage=table.route.lineage,
         buckets=EMPTY,
-        version=now.route.version[bucket],
-        since=now.backups.backup_since[bucket] if now.backups and is_backup else bucket_table.owner_since(now, bucket),
-        backup=None if is_backup else bucket_table.backup_place(now, bucket),
+        version=table.route.version[bucket],
+        since=table.backups.backup_since[bucket]
+        if table.backups and is_backup
+        else bucket_table.owner_since(table, bucket),
+        backup=None if is_backup else bucket_table.backup_place(table, bucket),
         is_backup=is_backup,
     )
 
@@ -95,30 +97,32 @@ def resend_overdue(turn: Turn, before: Instant) -> None:
 
 
 def _activate_again(turn: Turn, server: Server) -> None:
-    now, moves = turn.state.table, turn.state.moves
-    if now is not None and moves.inactive:
-        activate(turn, server, bucket_table.owned(now.route, server.key.incarnation) & moves.inactive)
-    if now is not None and moves.unready_backups:
-        activate(turn, server, bucket_table.backed(now, server.key.incarnation) & moves.unready_backups, is_backup=True)
+    table, moves = turn.state.table, turn.state.moves
+    if table is not None and moves.inactive:
+        activate(turn, server, bucket_table.owned(table.route, server.key.incarnation) & moves.inactive)
+    if table is not None and moves.unready_backups:
+        activate(
+            turn, server, bucket_table.backed(table, server.key.incarnation) & moves.unready_backups, is_backup=True
+        )
 
 
 def activate(turn: Turn, server: Server, buckets: Iterable[int], *, is_backup: bool = False) -> None:
     """ACTIVATE for buckets that the server owns or backs, at their versions by the table."""
-    now = turn.state.table
-    assert now is not None
+    table = turn.state.table
+    assert table is not None
     orders: dict[Activate, list[int]] = {}
     for bucket in buckets:
-        orders.setdefault(_activate(now, bucket, is_backup=is_backup), []).append(bucket)
+        orders.setdefault(_activate(table, bucket, is_backup=is_backup), []).append(bucket)
     for order, named in orders.items():
         turn.send(server.key, replace(order, buckets=PositionSet.of(*named)))
 
 
 def send_forgets(turn: Turn, server: Server) -> None:
     """FORGET for every moved bucket that is another server's: this one may have missed it (rules 48, 55)."""
-    state, now = turn.state, turn.state.table
+    state, table = turn.state, turn.state.table
     assert state.route is not None
-    assert now is not None
-    mine = bucket_table.owned(state.route, server.key.incarnation) | bucket_table.backed(now, server.key.incarnation)
+    assert table is not None
+    mine = bucket_table.owned(state.route, server.key.incarnation) | bucket_table.backed(table, server.key.incarnation)
     moved = (bucket for bucket, version in enumerate(state.route.version) if version and bucket not in mine)
     for version, named in bucket_table.by_version(state.route, moved).items():
         turn.send(server.key, Forget(lineage=state.number, buckets=named, version=version))
