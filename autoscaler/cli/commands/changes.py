@@ -7,7 +7,7 @@ import click
 from autoscaler.cli.arguments.options import role_options, target_argument
 from autoscaler.cli.arguments.place_options import place_options
 from autoscaler.cli.arguments.place_selection import PlaceSelector
-from autoscaler.cli.places import PodSelector, SizeRequest
+from autoscaler.cli.place_values import PodSelector, SizeRequest
 from master.api.host.log_lines import escape_controls
 
 

@@ -16,7 +16,7 @@ from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.output.formats import format_objects
 from autoscaler.cli.output.object_tables import GrowingTable, ObjectList
-from autoscaler.cli.places import LogOptions, PodSelector
+from autoscaler.cli.place_values import LogOptions, PodSelector
 from autoscaler.cli.terminal import EscapeFilter
 from master.api.host.log_lines import escape_controls
 

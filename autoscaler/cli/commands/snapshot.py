@@ -15,7 +15,7 @@ import click
 from autoscaler.cli.arguments.place_options import place_options
 from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.cli.places import JobFacts, PlannedSubmission
+from autoscaler.cli.place_values import JobFacts, PlannedSubmission
 from master.api.host.log_lines import escape_controls
 
 if TYPE_CHECKING:  # the codec is not for --help
@@ -105,7 +105,7 @@ def open_snapshot(selector: PlaceSelector, file: Path | None) -> Iterator[Snapsh
         return
     if selector.run is not None:
         raise click.UsageError("choose one of --run and --snapshot")
-    from autoscaler.cli.local.run_submission import read_local_submission  # noqa: PLC0415 - not for --help
+    from autoscaler.cli.local.what_if_submission import read_local_submission  # noqa: PLC0415 - not for --help
 
     yield SnapshotSource(
         snapshot=_load(file),

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from autoscaler.cli.output.object_tables import PlainObject
 from autoscaler.cli.output.phrases import format_age
-from autoscaler.cli.places import EventLine
+from autoscaler.cli.place_values import EventLine
 from autoscaler.clusters.kubernetes.objects.fields import created_at_s, integer, text, unix_s
 
 Event = TypeVar("Event", bound=PlainObject)

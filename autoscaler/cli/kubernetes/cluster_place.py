@@ -25,7 +25,7 @@ from autoscaler.cli.kubernetes.object_watch import watch_objects
 from autoscaler.cli.kubernetes.object_writer import ObjectWriter
 from autoscaler.cli.output.formats import format_content, section
 from autoscaler.cli.output.object_tables import Columns, ObjectList, PlainObject, format_table
-from autoscaler.cli.places import (
+from autoscaler.cli.place_values import (
     EventLine,
     JobFacts,
     LogOptions,

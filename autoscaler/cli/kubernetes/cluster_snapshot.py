@@ -17,7 +17,7 @@ from typing import Any, Final
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.api_errors import NO_DEFINITION
 from autoscaler.cli.kubernetes.describe_job import waiting_share_of
-from autoscaler.cli.places import PlannedSubmission
+from autoscaler.cli.place_values import PlannedSubmission
 from autoscaler.clusters.kubernetes.api.api_port import Api, Listing, Raw, Scope
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, DEPLOYMENTS, TRAINING_JOBS, Kind

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from autoscaler.cli.kubernetes.cluster_tables import job_message
 from autoscaler.cli.output.object_tables import PlainObject
 from autoscaler.cli.output.phrases import format_age, format_copies, format_ending, format_server_bounds
-from autoscaler.cli.places import JobFacts
+from autoscaler.cli.place_values import JobFacts
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, integer, part, parts, text, unix_s
 from autoscaler.jobs.server_ratio import find_hint
 

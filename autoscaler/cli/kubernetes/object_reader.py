@@ -12,7 +12,7 @@ from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.api_errors import unknown_kind
 from autoscaler.cli.kubernetes.cluster_events import is_of_jobs, jobs_of, sort_by_time
 from autoscaler.cli.kubernetes.object_watch import watch_objects
-from autoscaler.cli.places import LogOptions, PodSelector
+from autoscaler.cli.place_values import LogOptions, PodSelector
 from autoscaler.clusters.kubernetes.api.api_port import Api, Listing, Raw, Scope
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, TRAINING_JOBS, Kind

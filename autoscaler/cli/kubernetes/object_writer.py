@@ -9,7 +9,7 @@ from typing import Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.object_reader import KINDS, ObjectReader
-from autoscaler.cli.places import PodSelector, SizeChange, SizeRequest, format_size_changes
+from autoscaler.cli.place_values import PodSelector, SizeChange, SizeRequest, format_size_changes
 from autoscaler.clusters.kubernetes.api.api_port import ANY, Preconditions, Propagation, Raw, Scope, Subresource
 from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS

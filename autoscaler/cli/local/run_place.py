@@ -17,7 +17,7 @@ from autoscaler.cli.kubernetes.object_reader import ObjectReader, parse_type
 from autoscaler.cli.kubernetes.object_writer import ObjectWriter
 from autoscaler.cli.local.run_records import FOLLOW_EVERY_S, format_event, read_events, read_log
 from autoscaler.cli.output.object_tables import Column, Columns, ObjectList
-from autoscaler.cli.places import EventLine, LogOptions, PlannedSubmission, PodSelector, SizeRequest
+from autoscaler.cli.place_values import EventLine, LogOptions, PlannedSubmission, PodSelector, SizeRequest
 from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, RefusedBy, UnavailableError
 from autoscaler.clusters.kubernetes.objects.fields import text
@@ -62,7 +62,7 @@ def list_names(folder: RunFolder, types: Sequence[str]) -> list[str]:
 
 
 class RunPlace(ClusterPlace):
-    """The place of a run."""
+    """The place of a run: a cluster whose API server answers on a socket."""
 
     poll_interval_s = FOLLOW_EVERY_S
 
@@ -118,7 +118,7 @@ class RunPlace(ClusterPlace):
         return replace(from_document(document), made_by=f"run {self.title}")
 
     def read_submission(self, file: Path, now_s: float) -> PlannedSubmission:
-        from autoscaler.cli.local.run_submission import read_local_submission  # noqa: PLC0415 - with it
+        from autoscaler.cli.local.what_if_submission import read_local_submission  # noqa: PLC0415 - with it
 
         return read_local_submission(file, now_s)
 

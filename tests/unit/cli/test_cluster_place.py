@@ -8,7 +8,7 @@ from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.cluster_place import conditions_of
 from autoscaler.cli.output.formats import format_objects
 from autoscaler.cli.output.object_tables import GrowingTable
-from autoscaler.cli.places import JobFacts, LogOptions, PodSelector, SizeRequest
+from autoscaler.cli.place_values import JobFacts, LogOptions, PodSelector, SizeRequest
 from autoscaler.clusters.kubernetes.api import kinds
 from tests.unit.cli.kube_place import NAMESPACE, STATUS, node, raw_pod, stage, status
 

@@ -10,7 +10,7 @@ from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.local.run_place import RunPlace, list_names, open_run, without_namespace
 from autoscaler.cli.local.run_records import read_log
 from autoscaler.cli.output.formats import format_objects
-from autoscaler.cli.places import LogOptions, PodSelector, SizeRequest
+from autoscaler.cli.place_values import LogOptions, PodSelector, SizeRequest
 from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.clusters.local.control_plane.socket_client import SocketApi

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoscaler.cli.places import SizeChange, SizeRequest, format_size_changes
+from autoscaler.cli.place_values import SizeChange, SizeRequest, format_size_changes
 from autoscaler.clusters.resize_requests import ResizeState
 
 

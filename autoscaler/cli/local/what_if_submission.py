@@ -1,11 +1,11 @@
-"""Submission of a file to a local run, as the planner would see it: for `edl what-if --submit FILE`."""
+"""A file of jobs as the planner would see it in a local run: for `edl what-if --submit FILE`, which starts nothing."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.cli.places import PlannedSubmission
+from autoscaler.cli.place_values import PlannedSubmission
 from autoscaler.domain import Shape, Workload, WorkloadName
 from autoscaler.manifests import InvalidManifestError, parse_files
 from autoscaler.manifests.planner_job import planned_job
