@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, PRIORITY_CLASSES, SECRETS
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, PRIORITY_CLASSES, SECRETS, Kind
 from autoscaler.clusters.kubernetes.memory_api import MemoryServer, collect
 from autoscaler.clusters.kubernetes.memory_api.watch_history import ObjectChange
 from autoscaler.clusters.kubernetes.parsing.priority_classes import LEVEL_SURPLUS
@@ -33,7 +33,7 @@ from autoscaler.clusters.local.control_plane.pod_commands import PodCommands
 from autoscaler.clusters.local.control_plane.pod_scheduler import schedule_pods
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from autoscaler.domain import Node, Resources
-from autoscaler.fault_isolation import JobErrors
+from autoscaler.fault_isolation import JobErrors, raw_object_key
 from autoscaler.manifests.api_types import CORE_CLASS
 from autoscaler.quantities import format_cpu, format_memory
 
@@ -130,10 +130,12 @@ class ControlPlane:
                 self._retry()
 
     def _retry(self) -> None:
+        """Each step goes over what a fault has kept from it; a pod without faults is not shown to the kubelet again."""
         reconcile_deployments(self.server, self._errors)
         schedule_pods(self.server, self._errors)
         for pod in self.server.all(PODS):
-            self.kubelet.sync(pod)
+            if self._errors.problem(raw_object_key("pod", pod)):
+                self.kubelet.sync(pod)
 
     def _react(self, changes: Sequence[ObjectChange]) -> None:
         if any(is_departure(change) for change in changes):
@@ -151,6 +153,18 @@ class ControlPlane:
             elif change.after is not None:
                 self.kubelet.sync(change.after)
         self._on_changes(changes)
+        self._forget_failures((change.kind, change.before) for change in changes if change.after is None)
+
+    def _forget_failures(self, departures: Iterable[tuple[Kind, Raw | None]]) -> None:
+        """Failures go with their object, unless another one bears its name by now."""
+        for kind, gone in departures:
+            if gone is None:
+                continue
+            try:
+                self.server.get(kind, gone["metadata"].get("namespace"), gone["metadata"]["name"])
+            except NotFoundError:
+                for word in (kind.plural, kind.kind.lower()):
+                    self._errors.forget(raw_object_key(word, gone))
 
     def _forget_old_events(self, created: Iterable[ObjectChange]) -> None:
         """A real API server keeps an event for an hour; here the newest are kept."""

@@ -13,6 +13,7 @@ run has ended with 127, as in a shell.  Not here: which node a pod gets (`pod_sc
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -72,6 +73,7 @@ class PodRun:
     log_offset: int = 0  # where the output of the present process begins
     is_starting: bool = False
     is_leaving: bool = False
+    kill_at_s: float = math.inf  # when its grace is over; only ever lowered
     is_overdue: bool = False  # it was killed because it did not leave within its grace
     last_state: Mapping[str, Any] = field(default_factory=dict)  # how the process before the present one ended
     timer: asyncio.TimerHandle | None = None  # the next start, or the end of the grace
@@ -129,8 +131,7 @@ class Kubelet:
 
     def forget(self, uid: str) -> None:
         """The pod's object is gone: what still runs of it is killed."""
-        run = self._runs.pop(uid, None)
-        if run is None:
+        if (run := self._runs.pop(uid, None)) is None:
             return
         with self._errors.isolate(_key_of(run), GuardedTask.POD_END):
             _cancel(run)
@@ -138,7 +139,6 @@ class Kubelet:
                 self.processes.end(run.key)
             if run.port is not None:
                 self._ports.release(run.port)
-        self._errors.forget(_key_of(run))
 
     def pid_of(self, uid: str) -> int | None:
         """The first process of the pod; None if it has none now."""
@@ -182,15 +182,20 @@ class Kubelet:
             await self._start(run)
             return
         run.is_starting = False
-        self._start_after(run, self._errors.retry_at_s(_key_of(run), GuardedTask.START) - self._clock())
+        if not run.is_leaving:  # otherwise its timer is the end of its grace
+            self._start_after(run, self._errors.retry_at_s(_key_of(run), GuardedTask.START) - self._clock())
 
     async def _start(self, run: PodRun) -> None:
         """The pod's process runs and serves.  A start that a fault has ended half-way goes on where it was."""
         pod = self._find(run)
         if pod is None or self._is_closed:
             return
-        if not self.processes.is_running(run.key) and not await self._start_process(run, pod):
-            return
+        if not self.processes.is_running(run.key):
+            if "deletionTimestamp" in pod["metadata"]:
+                self._leave(pod, run)
+                return
+            if not await self._start_process(run, pod):
+                return
         pod = self._find(run)
         if pod is None:
             self.processes.end(run.key)
@@ -242,18 +247,22 @@ class Kubelet:
     # ---- ending -------------------------------------------------------------------------------------------------
 
     def _leave(self, pod: Raw, run: PodRun | None) -> None:
-        """Tell the pod's process to leave, once; after the grace it is killed.  A shorter grace holds at once."""
+        """Tell the pod's process to leave, once; at the end of its grace it is killed.
+
+        A pod that is shown again keeps the end of its grace; a shorter grace lowers it.
+        """
         if run is None or (not run.is_starting and not self.processes.is_running(run.key)):
             if text(pod, "status", "phase") not in ENDED_PHASES or run is None:
                 self._remove(pod)
             return
         if run.is_starting:
             return  # its start finds out
+        now_s = self._clock()
+        run.kill_at_s = min(run.kill_at_s, now_s + integer(pod, "metadata", "deletionGracePeriodSeconds"))
+        self._later(run, max(0.0, run.kill_at_s - now_s), partial(self._kill, run))
         if not run.is_leaving:
             run.is_leaving = True
             self.processes.signal(run.key, signal.SIGTERM)
-        left_s = float(integer(pod, "metadata", "deletionGracePeriodSeconds"))
-        self._later(run, left_s, partial(self._kill, run))
 
     def _kill(self, run: PodRun) -> None:
         """Its grace is over, or it was given none."""

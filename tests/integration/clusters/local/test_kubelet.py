@@ -15,7 +15,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, SECRETS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
-from autoscaler.clusters.local.control_plane import control_plane, kubelet
+from autoscaler.clusters.local.control_plane import control_plane, deployment_controller, kubelet, pod_scheduler
 from autoscaler.clusters.local.control_plane.control_plane import ControlPlane
 from autoscaler.clusters.local.machine.processes import MachineFullError, Processes
 from autoscaler.clusters.local.run_files.run_folder import make_run_folder
@@ -186,6 +186,47 @@ async def test_a_deaf_pod_is_killed_after_its_grace(tmp_path):
         assert last["state"]["terminated"]["reason"] == "GraceOver"
 
 
+async def test_a_failing_deployment_postpones_no_kill(tmp_path, monkeypatch):
+    """The end of a grace is set once, and the failures of a Deployment go with it (A3, A11)."""
+    monkeypatch.setattr(control_plane, "RETRY_EVERY_S", 0.1)
+    async with running(tmp_path) as plane:
+        await plane.add(command=DEAF, grace_s=2)
+        await plane.until(lambda: "on" in plane.log())
+        monkeypatch.setattr(deployment_controller, "plan_replicas", fail)
+        await plane.deploy(1)
+        await plane.until(lambda: plane.errors.has_failures, "a failure")
+        told_at_s = time.monotonic()
+        await plane.delete()
+        await plane.until(lambda: plane.phase() is None, "its end")
+        assert 2.0 <= time.monotonic() - told_at_s < 4.0
+        await plane.api.delete(DEPLOYMENTS, "web", namespace="default")
+        await plane.until(lambda: not plane.errors.has_failures, "the end of its failures")
+
+
+async def test_a_pod_that_is_shown_again_keeps_the_end_of_its_grace(tmp_path):
+    """However often anything changes about it while it leaves."""
+    async with running(tmp_path) as plane:
+        await plane.add(command=DEAF, grace_s=2)
+        await plane.until(lambda: "on" in plane.log())
+        told_at_s = time.monotonic()
+        await plane.delete()
+        while (pod := plane.pods().get("p")) is not None:
+            assert time.monotonic() - told_at_s < 4.0
+            plane.kubelet.sync(pod)
+            await asyncio.sleep(0.1)
+        assert time.monotonic() - told_at_s >= 2.0
+
+
+async def test_failures_with_a_pod_that_never_ran_go_with_it(tmp_path, monkeypatch):
+    """Nothing is tried again for an object that is gone."""
+    async with running(tmp_path, on=nodes(1, cpu_milli=500)) as plane:
+        monkeypatch.setattr(pod_scheduler, "_bind", fail)
+        await plane.add()
+        await plane.until(lambda: plane.errors.has_failures, "a failure")
+        await plane.delete()
+        await plane.until(lambda: not plane.errors.has_failures, "the end of its failures")
+
+
 async def test_a_grace_may_be_shortened(tmp_path):
     """As `kubectl delete --grace-period=1` said after a longer one."""
     async with running(tmp_path) as plane:
@@ -232,6 +273,28 @@ async def test_a_full_machine_starts_nothing_and_fails_nobody(tmp_path, monkeypa
         await plane.add()
         await plane.until(lambda: plane.state()["state"].get("waiting", {}).get("reason") == "NoRoom", "the reason")
         await plane.until(plane.is_ready, "its start")
+
+
+async def test_a_pod_deleted_during_a_refused_start_is_gone(tmp_path, monkeypatch):
+    """Nothing is started for it once more."""
+    told, refuse, starts = asyncio.Event(), asyncio.Event(), []
+
+    async def start(_self, key, _command):
+        starts.append(key)
+        told.set()
+        await refuse.wait()
+        raise MachineFullError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(Processes, "start", start)
+    monkeypatch.setattr(kubelet, "NO_ROOM_PAUSE_S", 0.1)
+    async with running(tmp_path) as plane:
+        await plane.add()
+        await told.wait()
+        await plane.delete()
+        await asyncio.sleep(0.1)  # the kubelet is shown it while its start is under way
+        refuse.set()
+        await plane.until(lambda: plane.phase() is None, "its end")
+        assert len(starts) == 1
 
 
 async def test_web_pods_are_ready_when_their_ports_answer_and_give_way(tmp_path):
@@ -382,6 +445,11 @@ def _of(plane, name):
     """What a watch of the pod was shown."""
     changes = plane.server.history.kept_changes()
     return [one for one in changes if one.kind == PODS and one.after and one.after["metadata"]["name"] == name]
+
+
+def fail(*_):
+    """Stands for a function in which EDL has a fault."""
+    raise ArithmeticError("a fault of EDL's")
 
 
 def _log_of(pid):
