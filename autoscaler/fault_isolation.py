@@ -56,6 +56,7 @@ class GuardedTask(StrEnum):
     QUEUE = "queue"  # queue it after a change
     LIFE = "life"  # reconcile its lifecycle
     POLL = "poll"  # poll its master
+    HANG = "hang"  # check whether its master or a server hangs
     CLOSE = "close"  # close connections to masters of a deleted job
     POD_END = "pod end"  # handle a pod's end
     OBJECTS = "objects"  # create or restore its Secrets, Service and budget

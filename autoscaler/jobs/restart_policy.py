@@ -8,8 +8,8 @@ a silent connection ends after 15 s and is made again within 6 s (`master.api.wi
 away or another leader are *answers* (`progress.WhyNoAnswer`).  Killing too early costs a take-over or a roll-back, no
 sample.  A server's silence is known through its master: connected to it or not.
 
-Not here: polling (`master_connections`), killing and restarting (`local_run.hung_processes`).  On
-Kubernetes the kubelet does both: liveness probes (`clusters.kubernetes.builders`).
+Not here: polling (`operator.controllers.progress_poller`), killing (`local_run.hung_processes`; on Kubernetes liveness
+probes, `clusters.kubernetes.builders`), and restarting, which is the kubelet's.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ LONGEST_POLL_GAP_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MasterSilence:
-    """How long one process has been silent; the next process of the same pod has another key."""
+class ProcessSilence:
+    """How long one master or server has been silent; the next process of the same pod has another key."""
 
     process: str
     has_answered: bool
@@ -45,10 +45,10 @@ class MasterSilence:
         return self.silent_s >= (SILENCE_LIMIT_S if self.has_answered else START_LIMIT_S)
 
 
-def observe_answer(before: MasterSilence | None, process: str, *, has_answered: bool, now_s: float) -> MasterSilence:
+def observe_answer(before: ProcessSilence | None, process: str, *, has_answered: bool, now_s: float) -> ProcessSilence:
     """Update the silence of a process after one more poll."""
     if before is None or before.process != process:
-        return MasterSilence(process=process, has_answered=has_answered, silent_since_s=now_s, polled_at_s=now_s)
+        return ProcessSilence(process=process, has_answered=has_answered, silent_since_s=now_s, polled_at_s=now_s)
     if has_answered or now_s - before.polled_at_s > LONGEST_POLL_GAP_S:
         is_known = has_answered or before.has_answered
         return replace(before, has_answered=is_known, silent_since_s=now_s, polled_at_s=now_s)

@@ -21,13 +21,14 @@ from autoscaler.local_run.run_settings import RunSettings
 from autoscaler.local_run.submission import IMAGE
 from autoscaler.loop import LoopPass
 from autoscaler.operator.controllers.definition_check import NAME, NEEDED, REVISION
-from autoscaler.operator.leader_term import LeaderTerm, Rhythm, TermSettings
+from autoscaler.operator.leader_term import LeaderTerm, TermIntervals, TermSettings
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.process.policy_file import policy_config_map
 
-LOCAL_RHYTHM: Final = Rhythm(
+LOCAL_INTERVALS: Final = TermIntervals(
     poll_every_s=0.25,
     poll_tick_s=0.1,
+    longest_poll_pause_s=0.5,
     settle_every_s=0.02,
     status_settle_s=0.1,
     progress_every_s=1.0,
@@ -57,7 +58,8 @@ class RunTerm:
             policy=settings.policy,
             build=build,
             socket_of=plane.socket_of,
-            rhythm=LOCAL_RHYTHM,
+            intervals=LOCAL_INTERVALS,
+            blocks_failing_nodes=False,
         )
         self.term: Final = LeaderTerm(self._api, term, Metrics(), self._masters, on_pass=self._record_pass)
         self._decisions = DecisionJournal(journal, self.term.loop, self.term.errors)

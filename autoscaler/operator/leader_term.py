@@ -37,7 +37,12 @@ from autoscaler.operator.controllers.job_writer import JobWriter
 from autoscaler.operator.controllers.master_client import MasterClient
 from autoscaler.operator.controllers.owned_objects import OwnedObjects
 from autoscaler.operator.controllers.pod_failures import PodFailures
-from autoscaler.operator.controllers.progress_poller import POLL_EVERY_S, TICK_S, ProgressPoller
+from autoscaler.operator.controllers.progress_poller import (
+    LONGEST_PAUSE_S,
+    POLL_EVERY_S,
+    TICK_S,
+    ProgressPoller,
+)
 from autoscaler.operator.controllers.server_drain import DrainGuard, ServerDrains
 from autoscaler.operator.controllers.status_source import StatusSource
 from autoscaler.operator.controllers.status_writer import PROGRESS_EVERY_S, StatusWriter
@@ -55,12 +60,14 @@ SYNC_POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rhythm:
+class TermIntervals:
     """How often a term does what no event tells it to do: the defaults are those of a large cluster."""
 
     poll_every_s: float = POLL_EVERY_S
     """Question to a master that answers; `poll_tick_s`: how exactly that is kept."""
     poll_tick_s: float = TICK_S
+    longest_poll_pause_s: float = LONGEST_PAUSE_S
+    """Question to a master that has long been silent, or does not exist yet."""
     settle_every_s: float = SETTLE_EVERY_S
     """Look at starting gangs, in a row of changes."""
     status_settle_s: float = SETTLE_S
@@ -81,6 +88,7 @@ class TermSettings:
     """Settings of a term.  `identity`: who reports events; `namespaces` empty: all.
 
     `socket_of`: see `MasterClient`; None where masters have addresses of their own.
+    `blocks_failing_nodes`: see `job.node_blocklist`; False where all nodes are the same machine.
     """
 
     identity: str
@@ -88,7 +96,8 @@ class TermSettings:
     build: BuildSettings
     namespaces: tuple[str, ...] = ()
     socket_of: Callable[[str], str] | None = None
-    rhythm: Rhythm = Rhythm()
+    intervals: TermIntervals = TermIntervals()
+    blocks_failing_nodes: bool = True
 
 
 class LeaderTerm:
@@ -111,8 +120,8 @@ class LeaderTerm:
         clock: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
-        policy, build, rhythm, offset_s = settings.policy, settings.build, settings.rhythm, clock() - wall_s()
-        self._sync_poll_s = rhythm.sync_poll_s
+        policy, build, intervals, offset_s = settings.policy, settings.build, settings.intervals, clock() - wall_s()
+        self._sync_poll_s = intervals.sync_poll_s
         self._clock = clock
         self._passed_at_s = clock()
         self._etcd = accounts
@@ -128,7 +137,7 @@ class LeaderTerm:
             offset_s=offset_s,
             reclaim=build.reclaim,
             is_frozen=policy.is_frozen,
-            status_settle_s=rhythm.status_settle_s,
+            status_settle_s=intervals.status_settle_s,
         )
         self.owned = OwnedObjects(
             api,
@@ -148,7 +157,7 @@ class LeaderTerm:
             prepare=self.owned.prepare,
             is_frozen=policy.is_frozen,
             errors=self.errors,
-            settle_every_s=rhythm.settle_every_s,
+            settle_every_s=intervals.settle_every_s,
         )
         self.store.attach(self.cluster)
         self.masters = MasterClient(masters, self.owned, socket_of=settings.socket_of)
@@ -156,9 +165,16 @@ class LeaderTerm:
         writer = JobWriter(api, self.store)
         self.reporter = JobReporter(self.store, drains, metrics, policy)
         self.poller = ProgressPoller(
-            self.store, self.masters, drains, poll_every_s=rhythm.poll_every_s, tick_s=rhythm.poll_tick_s
+            self.store,
+            self.masters,
+            drains,
+            poll_every_s=intervals.poll_every_s,
+            tick_s=intervals.poll_tick_s,
+            longest_pause_s=intervals.longest_poll_pause_s,
         )
-        self.failures = PodFailures(self.store, writer, self.poller, self.reporter)
+        self.failures = PodFailures(
+            self.store, writer, self.poller, self.reporter, blocks_nodes=settings.blocks_failing_nodes
+        )
         self.jobs = JobController(
             self.store,
             writer=writer,
@@ -168,7 +184,7 @@ class LeaderTerm:
             reporter=self.reporter,
         )
         self.source = StatusSource(self.store, metrics)
-        self.statuses = StatusWriter(api, self.store, self.source, progress_every_s=rhythm.progress_every_s)
+        self.statuses = StatusWriter(api, self.store, self.source, progress_every_s=intervals.progress_every_s)
         self.errors.listener = FaultReporter(self.store, metrics)
         self.definition = DefinitionCheck(api, self.store)
         self.etcd_space = None if accounts is None else _make_space_keeper(accounts, self.store, metrics)

@@ -42,14 +42,23 @@ log = logging.getLogger(__name__)
 
 
 class PodFailures:
-    """Handler of ended pods.  `tasks`: the handlings in progress."""
+    """Handler of ended pods.  `tasks`: the handlings in progress; `blocks_nodes`: see `node_blocklist`."""
 
-    def __init__(self, store: JobStore, writer: JobWriter, poller: ProgressPoller, reporter: JobReporter) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        writer: JobWriter,
+        poller: ProgressPoller,
+        reporter: JobReporter,
+        *,
+        blocks_nodes: bool = True,
+    ) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
         self._store = store
         self._writer = writer
         self._poller = poller
         self._reporter = reporter
+        self._blocks_nodes = blocks_nodes
         self._handling: set[str] = set()  # UIDs
         self._turn = asyncio.Semaphore(CONCURRENT_HANDLINGS)
         self._polls: dict[JobName, asyncio.Lock] = {}
@@ -150,8 +159,9 @@ class PodFailures:
             self._store.change(job, handled=record.handled | {end.uid})
             self._reporter.handle_departure(job, role, replace(end, cause=TerminationCause.MASTER))
             return
-        blocklist = add_failure(record.blocklist, end.node, now_s) if end.node is not None else record.blocklist
-        self._store.change(job, blocklist=blocklist, handled=record.handled | {end.uid})
+        if self._blocks_nodes and end.node is not None:
+            self._store.change(job, blocklist=add_failure(record.blocklist, end.node, now_s))
+        self._store.change(job, handled=record.handled | {end.uid})
         if record.life.state is not JobState.ACTIVE:
             return  # the job has ended during the poll
         name: str = raw["metadata"]["name"]

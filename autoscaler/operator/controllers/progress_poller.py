@@ -64,8 +64,10 @@ class ProgressPoller:
         *,
         poll_every_s: float = POLL_EVERY_S,
         tick_s: float = TICK_S,
+        longest_pause_s: float = LONGEST_PAUSE_S,
     ) -> None:
         self._poll_every_s = poll_every_s
+        self._longest_pause_s = longest_pause_s
         self._tick_s = tick_s
         self._store = store
         self._masters = masters
@@ -139,7 +141,7 @@ class ProgressPoller:
         except TimeoutError:
             log.debug("job %s: no answer within %g s", job.key, POLL_LIMIT_S)
         every_s = self._poll_every_s
-        pause_s = every_s if is_answered else min(2 * max(pause_s, every_s), LONGEST_PAUSE_S)
+        pause_s = every_s if is_answered else min(2 * max(pause_s, every_s), self._longest_pause_s)
         if all(gone.uid != job.uid for gone in self._closing):
             self._next[job.key] = (self._store.clock() + max(pause_s, self._pause_s(job)), pause_s)
 
@@ -157,6 +159,7 @@ class ProgressPoller:
             job,
             progress=progress,
             progress_at_s=now_s,
+            polled_at_s=now_s,
             missing_answer=None,
             checkpoint_at_s=_checkpoint_at_s(record, progress, now_s),
             leader=leader,
@@ -183,6 +186,7 @@ class ProgressPoller:
         problem = answer.problem if isinstance(answer, MalformedAnswer) else ""
         store.change(
             record.job,
+            polled_at_s=now_s,
             refused_at_s=record.refused_at_s if answer is WhyNoAnswer.SILENT else now_s,
             missing_answer=answer,
             unanswered_since_s=now_s if record.missing_answer is None else record.unanswered_since_s,

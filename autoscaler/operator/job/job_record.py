@@ -54,6 +54,7 @@ class JobRecord:
     blocklist: NodeBlocklist = field(default_factory=NodeBlocklist)
     progress: JobProgress | None = None
     progress_at_s: float = -inf
+    polled_at_s: float = -inf  # the last poll that ended, answered or not
     refused_at_s: float = -inf  # last answer of a master that does not lead
     missing_answer: MissingAnswer | None = None  # why the last poll failed; None: it was answered
     unanswered_since_s: float = -inf  # the first failed poll since the last answer
