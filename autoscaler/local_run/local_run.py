@@ -19,13 +19,15 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
 from autoscaler.clusters.kubernetes.api.kinds import (
     DEPLOYMENTS,
+    NAMESPACES,
     PODS,
     PRIORITY_CLASSES,
     TRAINING_JOBS,
@@ -191,6 +193,9 @@ class LocalRun:
                 self._locks.lock(job.name, job.checkpoint.uri, working_dir=self.settings.working_dir)
                 self._check_start(job)
         await self._raise_own_classes(manifests)
+        for namespace in sorted({_namespace(body) for _, body in objects} - {""}):
+            with suppress(AlreadyExistsError):
+                await self.api.create(NAMESPACES, {"metadata": {"name": namespace}})
         for kind, body in objects:
             await self.api.create(kind, body)
         for notice in manifests.notices:

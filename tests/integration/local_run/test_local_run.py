@@ -176,6 +176,28 @@ async def test_a_job_whose_trainers_keep_failing_fails(tmp_path):
         assert any("no such matrix" in note for note in told)
 
 
+async def test_a_job_goes_on_on_the_only_node_after_three_failures_there(tmp_path):
+    """All nodes of a run are this machine, so that leaving one out would only keep the job waiting."""
+    async with running(tmp_path, nodes=1, with_etcd=False) as machine:
+        await machine.submit(rows(backoff_limit=4, most=1, program=["false"]))
+        await machine.until(lambda: machine.conditions().get("Failed") == "True", "the fourth failure")
+        assert "4 trainer failures in a row" in machine.run.jobs()["rows"].life.message
+
+
+async def test_files_may_name_a_namespace(tmp_path):
+    """Which a run makes for them, as its own folder and etcd."""
+    async with running(tmp_path, with_etcd=False) as machine:
+        documents = [
+            document | {"metadata": document["metadata"] | {"namespace": "team"}}
+            for document in (rows(), web_service(1))
+        ]
+        await machine.submit(*documents)
+        await machine.until(lambda: machine.done() > 0, "the first batch")
+        assert {pod["metadata"]["namespace"] for pod in machine.server.all(PODS)} == {"team"}
+        await machine.run.stop()
+        assert machine.pods() == []
+
+
 async def test_a_backoff_limit_that_is_raised_while_the_job_runs_holds_for_its_master_too(tmp_path):
     """A script that raises is counted by the operator and by the master; neither fails the job at the old limit."""
     script = (PROGRAMS / "rows.py").read_text().replace("table.pull()", "raise ValueError('no such record')")
