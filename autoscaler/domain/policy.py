@@ -124,7 +124,7 @@ class Policy:
     """First pause after a refusal; doubles with each one."""
 
     refusal_backoff_limit_s: float = 600.0
-    """Longest pause after refusals."""
+    """Longest pause after refusals.  Not a job's `backoffLimit`, which counts failures."""
 
     rooms_per_pod: int = 2
     """Most nodes that are vacated in vain for a pod with constraints that EDL does not know."""

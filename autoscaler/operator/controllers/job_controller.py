@@ -145,14 +145,14 @@ class JobController:
                 continue
             departed |= {end.uid}
             self._reporter.handle_departure(job, role, end)
-        judged, deleted, released = record.handled & there, record.deleted_by_edl & there, record.released & there
-        if (departed, judged, deleted, released) != (
+        handled, deleted, released = record.handled & there, record.deleted_by_edl & there, record.released & there
+        if (departed, handled, deleted, released) != (
             record.departed,
             record.handled,
             record.deleted_by_edl,
             record.released,
         ):
-            self._store.change(job, departed=departed, handled=judged, deleted_by_edl=deleted, released=released)
+            self._store.change(job, departed=departed, handled=handled, deleted_by_edl=deleted, released=released)
 
     # ---- writes -------------------------------------------------------------------------------------------------
 
@@ -187,11 +187,11 @@ class JobController:
             self._store.events.emit(job, event)
 
     async def _delete_handled(self, job: KubeJob, pods: Sequence[Raw]) -> None:
-        """Delete pods that have ended and are judged; trainers' stay until the status says that the job failed."""
+        """Delete ended pods that are handled; trainers stay, as evidence, until the status says that it failed."""
         record = self._store.records[job.key]
-        keeps_proof = record.life.ending is lives.JobEnding.FAILED and not self._is_failure_reported(job)
-        judged = [raw for raw in pods if has_ended(raw) and not is_leaving(raw) and uid_of(raw) in record.handled]
-        await self._delete_pods(job, [raw for raw in judged if not (keeps_proof and role_of(raw) is Role.TRAINER)])
+        keeps_trainers = record.life.ending is lives.JobEnding.FAILED and not self._is_failure_reported(job)
+        handled = [raw for raw in pods if has_ended(raw) and not is_leaving(raw) and uid_of(raw) in record.handled]
+        await self._delete_pods(job, [raw for raw in handled if not (keeps_trainers and role_of(raw) is Role.TRAINER)])
 
     async def _delete_pods(self, job: KubeJob, pods: Sequence[Raw]) -> None:
         """Delete pods, several at a time; one again only if that has not shown for a while."""

@@ -6,7 +6,7 @@ failure short of K, go to a trainer that holds nothing else, so that the culprit
 
 A process that fails before it has completed a batch says nothing about positions: its script, memory limit or node
 may be to blame.  Its positions are only *doubted*, and suspects go to processes that have completed a batch as long
-as there is anything else to begin with (ADR 0301).  Counts outlive a roll-back and end with the term.
+as there is anything else to begin with (ADR 0301).  Counts outlive a roll-back and end with the term of the master.
 
 Not here: how servers agree on a quarantine (`dispatch.skip_agreement`), the grant (`dispatch.lease_size`).
 """
