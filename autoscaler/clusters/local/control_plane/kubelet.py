@@ -67,11 +67,13 @@ class PodRun:
     port: int | None
     gpus: tuple[int, ...]
     node: str
-    starts: int = 0
+    starts: int = 0  # of processes that began, and of the one that is starting
+    refusals: int = 0  # starts in a row that could not be made, through no fault of the command
     quick_ends: int = 0  # ends in a row that came soon after the start
     started_at_s: float = 0.0
     log_offset: int = 0  # where the output of the present process begins
     is_starting: bool = False
+    has_ended: bool = False  # for good: its devices are free as soon as its phase says so
     is_leaving: bool = False
     kill_at_s: float = math.inf  # when its grace is over; only ever lowered
     is_overdue: bool = False  # it was killed because it did not leave within its grace
@@ -157,7 +159,7 @@ class Kubelet:
 
     def _admit(self, pod: Raw) -> None:
         node, metadata = NodeName(text(pod, "spec", "nodeName")), pod["metadata"]
-        used = (gpu for run in self._runs.values() if run.node == node for gpu in run.gpus)
+        used = (gpu for run in self._runs.values() if run.node == node and not run.has_ended for gpu in run.gpus)
         serves = "EDL_JOB" not in _variables(pod) and _has_port(pod)
         run = PodRun(
             uid=metadata["uid"],
@@ -217,7 +219,8 @@ class Kubelet:
         try:
             await self.processes.start(run.key, command)
         except MachineFullError as error:
-            self._wait(run, "NoRoom", str(error), max(NO_ROOM_PAUSE_S, pause_s(run.quick_ends)))
+            run.starts -= 1
+            self._wait_for_another_try(run, "NoRoom", error)
             return False
         except StartError as error:
             with suppress(OSError), log.open("a", encoding="utf-8") as file:
@@ -226,7 +229,13 @@ class Kubelet:
             return False
         finally:
             run.is_starting = False
+        run.refusals = 0
         return True
+
+    def _wait_for_another_try(self, run: PodRun, reason: str, error: Exception) -> None:
+        """Nothing was started: no restart is counted, and the pauses grow while it goes on like this."""
+        run.refusals += 1
+        self._wait(run, reason, str(error), max(NO_ROOM_PAUSE_S, pause_s(run.refusals)))
 
     async def _watch_readiness(self, run: PodRun, pod: Raw) -> None:
         """A web pod is ready when its port answers, a master when its socket does, others at once."""
@@ -299,6 +308,7 @@ class Kubelet:
             )
             return
         ended = _terminated(code) | ({"reason": GRACE_OVER} if run.is_overdue else {})
+        run.has_ended = True
         self._report(run, "Failed" if code else "Succeeded", {"terminated": ended})
         if is_leaving:
             self._later(run, GONE_AFTER_S, partial(self._remove, pod))
@@ -317,7 +327,7 @@ class Kubelet:
         state = {"waiting": {"reason": reason, "message": f"{why}; starts again {following}"}}
         if last is not None:
             run.last_state = {"terminated": last}
-        self._report(run, "Running" if run.starts > 1 else "Pending", state)
+        self._report(run, "Running" if run.starts > 0 else "Pending", state)
         self._start_after(run, wait_s)
 
     def _start_after(self, run: PodRun, wait_s: float) -> None:

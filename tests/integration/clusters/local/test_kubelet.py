@@ -275,6 +275,23 @@ async def test_a_full_machine_starts_nothing_and_fails_nobody(tmp_path, monkeypa
         await plane.until(plane.is_ready, "its start")
 
 
+async def test_a_machine_that_stays_full_is_asked_ever_less_often(tmp_path, monkeypatch):
+    """No try counts as a restart, for nothing has started; and a pod that waits may leave."""
+
+    async def start(*_):
+        raise MachineFullError("Too many open files")
+
+    monkeypatch.setattr(Processes, "start", start)
+    monkeypatch.setattr(kubelet, "NO_ROOM_PAUSE_S", 0.1)
+    async with running(tmp_path) as plane:
+        await plane.add(restarts="Always")
+        message = lambda: plane.state()["state"].get("waiting", {}).get("message", "")  # noqa: E731
+        await plane.until(lambda: message() == "Too many open files; starts again in 2 s", "a longer pause")
+        assert (plane.phase(), plane.state()["restartCount"]) == ("Pending", 0)
+        await plane.delete()
+        await plane.until(lambda: plane.phase() is None, "its end")
+
+
 async def test_a_pod_deleted_during_a_refused_start_is_gone(tmp_path, monkeypatch):
     """Nothing is started for it once more."""
     told, refuse, starts = asyncio.Event(), asyncio.Event(), []
@@ -388,6 +405,25 @@ async def test_gpus_are_a_pods_alone(tmp_path):
         await plane.add("c", command=show, **wants)
         await plane.until(lambda: plane.log("c"))
         assert plane.log("c").strip() == freed
+
+
+async def test_a_gpu_is_free_as_soon_as_its_process_has_ended(tmp_path, monkeypatch):
+    """Not only once the pod's object is gone: one that waits for the device gets it at its first try."""
+    monkeypatch.setattr(kubelet, "GONE_AFTER_S", 60.0)
+    program = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); print('on', flush=True)"
+    wants = {"resources": {"requests": {"cpu": "100m", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}}
+    failed = []
+    async with running(tmp_path, on=nodes(1, gpus=(4,))) as plane:
+        monkeypatch.setattr(plane.errors, "record_failure", lambda *failure: failed.append(failure))
+        await plane.add("first", command=(sys.executable, "-c", f"{program}\nwhile True: time.sleep(0.01)"), **wants)
+        await plane.until(lambda: "on" in plane.log("first"))
+        await plane.add("second", **wants)
+        await plane.until(lambda: "conditions" in plane.pods()["second"]["status"], "that it waits")
+        await plane.delete("first")
+        await plane.until(lambda: plane.is_ready("second") or failed, "that it runs")
+        assert failed == []
+        assert plane.phase("first") == "Succeeded"
+        assert plane.pods()["second"]["metadata"]["annotations"]["edl.dev/gpus"] == "4"
 
 
 async def test_a_member_finds_its_secret_as_files_and_its_master_at_a_socket(tmp_path):
