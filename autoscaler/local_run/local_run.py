@@ -24,7 +24,7 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
+from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import (
     DEPLOYMENTS,
     NAMESPACES,
@@ -43,9 +43,9 @@ from autoscaler.clusters.local.machine.pod_logs import keep_logs_short
 from autoscaler.clusters.local.run_files.checkpoint_locks import CheckpointLocks
 from autoscaler.clusters.local.run_files.run_folder import RunFolder, make_run_folder, write_manifest
 from autoscaler.clusters.local.run_files.run_journal import RecordedErrors, RunJournal
-from autoscaler.domain import Node, NodeName
-from autoscaler.fault_isolation import JobErrors
-from autoscaler.jobs.lifecycle import JobEnding
+from autoscaler.domain import Node, NodeName, Role
+from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
+from autoscaler.jobs.lifecycle import STOP_ORDER, JobEnding
 from autoscaler.local_run.event_journal import EventJournal
 from autoscaler.local_run.run_etcd import EtcdNews, keep_etcd, start_etcd, stop_etcd
 from autoscaler.local_run.run_samples import SAMPLE_EVERY_S, sample_of
@@ -65,6 +65,8 @@ if TYPE_CHECKING:  # `_import_run_term`
 
 _STOP_MARGIN_S: Final = 8.0
 _STOP_POLL_S: Final = 0.02
+_OVERDUE_S: Final = 1.0
+_SAMPLES: Final = object_key("run", "", "samples")
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +117,7 @@ class LocalRun:
         self._stack.callback(shutil.rmtree, self.folder.sockets, ignore_errors=True)
         self.recorder = enter(RunJournal(self.folder, clock=time.monotonic))
         self._locks = enter(CheckpointLocks(run=self.folder.root.name, allows_shared=settings.allows_shared_folders))
-        errors = JobErrors(time.monotonic, RecordedErrors(self.recorder))
+        errors = self._errors = JobErrors(time.monotonic, RecordedErrors(self.recorder))
         self.events = EventJournal(self.recorder, clock=time.monotonic, errors=errors)
         nodes = zip(settings.machines, settings.devices, strict=True)
         self.plane = await self._stack.enter_async_context(
@@ -264,7 +266,7 @@ class LocalRun:
     async def stop(self) -> None:
         """End everything in order and within its grace: web and trainers, then servers, masters, etcd.
 
-        Jobs leave as those that a user suspends.
+        Jobs leave as those that a user suspends; pods that the operator does not delete are deleted here (M7).
         """
         self._outcomes = self.outcomes()
         self._is_stopped = True
@@ -277,9 +279,35 @@ class LocalRun:
             suspended = {"spec": {"runPolicy": {"suspend": True}}}
             await self.api.patch(TRAINING_JOBS, _name(one), suspended, namespace=_namespace(one))
         deadline_s = time.monotonic() + self._longest_stop_s()
-        while self._pods() and time.monotonic() < deadline_s:  # noqa: ASYNC110 - once, at the end of a run
+        due_s: dict[str, float] = {}
+        while self._pods() and time.monotonic() < deadline_s:
+            await self._delete_overdue(due_s)
             await asyncio.sleep(_STOP_POLL_S)
         await stop_etcd(self.plane.kubelet.processes)
+
+    async def _delete_overdue(self, due_s: dict[str, float]) -> None:
+        """Delete the pods that the operator has left alone for a second after their role's turn came.
+
+        So it does while a job's trainers save at its end, while it cannot read the job, or pauses after a fault.
+        `due_s`: when, by the pod's UID.
+        """
+        jobs: dict[tuple[str, str], list[Raw]] = {}
+        for pod in self._pods():
+            if (name := text(pod, "metadata", "labels", JOB)) and _role(pod) in STOP_ORDER:
+                jobs.setdefault((_namespace(pod), name), []).append(pod)
+        for (namespace, job), pods in jobs.items():
+            role = next(role for role in STOP_ORDER if any(_role(pod) == role for pod in pods))
+            staying = [pod for pod in pods if _role(pod) == role and not text(pod, "metadata", "deletionTimestamp")]
+            now_s = time.monotonic()
+            overdue = [pod for pod in staying if now_s >= due_s.setdefault(pod["metadata"]["uid"], now_s + _OVERDUE_S)]
+            kind, targets = (DEPLOYMENTS, self._masters_of(namespace, job)) if role is Role.MASTER else (PODS, overdue)
+            for target in targets if overdue else ():
+                with suppress(NotFoundError):
+                    await self.api.delete(kind, _name(target), namespace=namespace)
+
+    def _masters_of(self, namespace: str, job: str) -> list[Raw]:
+        deployments = [one for one in self.plane.server.all(DEPLOYMENTS) if _namespace(one) == namespace]
+        return [one for one in deployments if text(one, "metadata", "labels", JOB) == job]
 
     def _longest_stop_s(self) -> float:
         """The longest grace of each role, for roles leave one after the other."""
@@ -296,7 +324,8 @@ class LocalRun:
 
     async def _sample(self) -> None:
         while True:
-            self.recorder.record_sample(sample_of(self.snapshot()))
+            with self._errors.isolate(_SAMPLES, GuardedTask.REPORT):
+                self.recorder.record_sample(sample_of(self.snapshot()))
             await asyncio.sleep(SAMPLE_EVERY_S)
 
     def _description(self) -> dict[str, Any]:
@@ -333,6 +362,10 @@ def _import_run_term() -> type[RunTerm]:
 
 def _name(raw: Raw) -> str:
     return text(raw, "metadata", "name")
+
+
+def _role(pod: Raw) -> str:
+    return text(pod, "metadata", "labels", ROLE)
 
 
 def _namespace(raw: Raw) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
@@ -126,16 +127,24 @@ def take_snapshot(name: str, server: MemoryServer, term: LeaderTerm, events: Eve
         key = _key_of(raw)
         return _job_line(raw, term.store.records.get(key), latest.get(key), pods, problem=errors.problem(key))
 
-    pods = errors.read_each(server.all(PODS), _pod_key, GuardedTask.STATUS, read_pod)
+    def read_node(raw: Raw) -> NodeLine:
+        return _node_line(parse_node(raw), pods)
+
+    def read_deployment(raw: Raw) -> DeploymentLine | None:
+        return None if controller_of(raw) else _deployment_line(raw, pods)
+
+    pods = errors.read_each(server.all(PODS), partial(raw_object_key, "pod"), GuardedTask.STATUS, read_pod)
     plan = term.loop.last_plan
     latest = {} if plan is None else {decision.job: _shown(decision) for decision in plan.decisions}
     return RunSnapshot(
         name=name,
         t_s=journal.elapsed_s(),
-        nodes=tuple(_node_line(parse_node(raw), pods) for raw in server.all(NODES)),
+        nodes=errors.read_each(server.all(NODES), partial(raw_object_key, "node"), GuardedTask.STATUS, read_node),
         pods=pods,
         jobs=errors.read_each(server.all(TRAINING_JOBS), _key_of, GuardedTask.REPORT, read_job),
-        deployments=tuple(_deployment_line(raw, pods) for raw in server.all(DEPLOYMENTS) if not controller_of(raw)),
+        deployments=errors.read_each(
+            server.all(DEPLOYMENTS), partial(raw_object_key, "deployment"), GuardedTask.STATUS, read_deployment
+        ),
         decisions=tuple(
             DecisionLine(t_s=journal.elapsed_s(entry.at_s), decision=_shown(entry.decision))
             for entry in tuple(term.loop.journal)[-_DECISIONS_SHOWN:]
@@ -173,10 +182,6 @@ def _shown(decision: Decision) -> Decision:
 
 def _key_of(raw: Raw) -> JobName:
     return job_key(text(raw, "metadata", "namespace"), text(raw, "metadata", "name"))
-
-
-def _pod_key(raw: Raw) -> JobName:
-    return raw_object_key("pod", raw)
 
 
 def _pod_line(raw: Raw, pending_s: float | None) -> PodLine:

@@ -19,6 +19,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, PODS, 
 from autoscaler.domain import Resources
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.lifecycle import FailureReason
+from autoscaler.local_run import local_run, run_snapshot
 from autoscaler.local_run.local_run import LocalRun
 from autoscaler.local_run.run_etcd import KEY
 from autoscaler.local_run.run_settings import LOCAL_POLICY, RunSettings
@@ -231,6 +232,48 @@ async def test_a_run_that_is_stopped_leaves_in_order_and_says_where_its_jobs_sto
     assert "ended" in manifest
     audit = json.loads(await asyncio.to_thread(edl, "data", "audit", str(machine.checkpoints), "--json"))
     assert audit["trained"] >= machine.done() > 0
+
+
+async def test_a_job_that_the_operator_cannot_move_is_told_to_leave_when_the_run_stops(tmp_path):
+    """As while it pauses after a fault: each role gets its SIGTERM and its grace, in the usual order (M7)."""
+
+    async def fail(_name):
+        raise ValueError("a fault of EDL")
+
+    async with running(tmp_path, with_etcd=False) as machine:
+        await machine.submit(rows())
+        await machine.until(lambda: machine.done() > 0, "the first batch")
+        machine.run.term.jobs.reconcile = fail
+        await machine.run.stop()
+        assert machine.pods() == []
+        events = list(machine.run.recorder.events)
+    told = [event.object for event in events if event.reason == "Leaving"]
+    trainers, servers = ([at for at, name in enumerate(told) if role in name] for role in ("trainer", "server"))
+    assert max(trainers) < min(servers) <= max(servers) < told.index("pod/rows-master-local-0")
+    assert not any(event.reason == "GraceOver" for event in events)
+
+
+async def test_objects_that_cannot_be_shown_end_no_run(tmp_path, monkeypatch):
+    """A fault with a node, a Deployment or a whole sample is recorded, and the others are shown."""
+    shown = run_snapshot._node_line
+
+    def fail(*_):
+        raise ValueError("a fault of EDL")
+
+    async with running(tmp_path, with_etcd=False) as machine:
+        await machine.submit(web_service(1))
+        await machine.until(machine.pods, "the web pod")
+        monkeypatch.setattr(
+            run_snapshot, "_node_line", lambda node, pods: fail() if node.name == "node-1" else shown(node, pods)
+        )
+        monkeypatch.setattr(run_snapshot, "_deployment_line", fail)
+        snapshot = machine.run.snapshot()
+        assert [node.name for node in snapshot.nodes] == ["node-2"]
+        assert snapshot.deployments == ()
+        assert snapshot.pods
+        monkeypatch.setattr(local_run, "sample_of", fail)
+        events = machine.run.recorder.events
+        await machine.until(lambda: any("samples" in event.object for event in events), "the record of the fault")
 
 
 async def test_a_run_without_etcd_trains_to_the_end(tmp_path):
