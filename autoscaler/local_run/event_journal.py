@@ -1,7 +1,7 @@
-"""Story of a run, read off the changes of its objects and written to the run's journal.
+"""Events of a run, derived from the changes of its objects and written to the run's journal.
 
-Jobs are told of by the operator's own events; pods, Deployments and nodes by what has become different in them.  It
-also knows, to the moment, how long each pod was pending: times in objects are whole seconds.
+A job's are the operator's own events; those of pods, Deployments and nodes are differences of their objects.  It also
+knows, to the moment, how long each pod was pending: times in objects are whole seconds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SIGNALLED: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class JournalLine:
     """One event to be: see `RunJournal.record_event`."""
 
     kind: str
@@ -71,12 +71,12 @@ class EventJournal:
         """Seconds from the pod's creation until it was ready first; None: it has not been."""
         return self._pending_s.get(text(pod, "metadata", "uid"))
 
-    def _handle(self, change: ObjectChange, raw: Raw, write: Callable[[Raw, Raw], Iterator[Told]]) -> None:
+    def _handle(self, change: ObjectChange, raw: Raw, write: Callable[[Raw, Raw], Iterator[JournalLine]]) -> None:
         if change.kind == PODS:
             self._keep_times(change, text(raw, "metadata", "uid"))
         target = _target_of(change.kind, raw)
-        for told in write(change.before or EMPTY, change.after or EMPTY):
-            self.journal.record_event(told.kind, target, told.reason, told.message)
+        for line in write(change.before or EMPTY, change.after or EMPTY):
+            self.journal.record_event(line.kind, target, line.reason, line.message)
 
     def _keep_times(self, change: ObjectChange, uid: str) -> None:
         if change.after is None:
@@ -95,25 +95,25 @@ def _target_of(kind: Kind, raw: Raw) -> str:
     return f"{_SHORT[kind]}/{name}"
 
 
-# ---- what each kind has to tell: before and after a change, empty where there was or is no object -------------------
+# ---- events by kind; `before` and `after` a change are empty where there was or is no object -------------------------
 
 
-def _tell_event(before: Raw, after: Raw) -> Iterator[Told]:
-    """An event of the operator about a job; how often it came again is not told."""
+def _describe_event(before: Raw, after: Raw) -> Iterator[JournalLine]:
+    """An event of the operator about a job; later ones of its series are left out."""
     if not before:
         reason = text(after, "reason")
         kind = "Failed" if text(after, "type") == "Warning" else "Decided" if reason in _DECISIONS else "Job"
-        yield Told(kind=kind, reason=reason, message=text(after, "note"))
+        yield JournalLine(kind=kind, reason=reason, message=text(after, "note"))
 
 
-def _tell_job(before: Raw, after: Raw) -> Iterator[Told]:
+def _describe_job(before: Raw, after: Raw) -> Iterator[JournalLine]:
     if not before:
-        yield Told(kind="Submitted", reason="Submitted")
+        yield JournalLine(kind="Submitted", reason="Submitted")
     elif not after:
-        yield Told(kind="Job", reason="Forgotten")
+        yield JournalLine(kind="Job", reason="Forgotten")
     else:
         if _is_deleting(after) and not _is_deleting(before):
-            yield Told(kind="Job", reason="DeleteAsked")
+            yield JournalLine(kind="Job", reason="DeleteAsked")
         for role, word in (("trainer", "trainers"), ("parameterServer", "servers")):
             was, wanted = (integer(one, "spec", role, "replicas") for one in (before, after))
             if wanted == was:
@@ -121,60 +121,62 @@ def _tell_job(before: Raw, after: Raw) -> Iterator[Told]:
             replaced = parse_resize_state(before, word).describe(wanted)
             note = f"; {replaced}" if replaced else ""
             if wanted:
-                yield Told(kind="Resized", reason="Pinned", message=f"pinned to {wanted} {word}{note}")
+                yield JournalLine(kind="Resized", reason="Pinned", message=f"pinned to {wanted} {word}{note}")
             else:
-                yield Told(kind="Resized", reason="Unpinned", message=f"EDL decides the number of {word} again{note}")
+                yield JournalLine(
+                    kind="Resized", reason="Unpinned", message=f"EDL decides the number of {word} again{note}"
+                )
 
 
-def _tell_deployment(before: Raw, after: Raw) -> Iterator[Told]:
-    """A Deployment of a user's: a job's masters belong to the job's story."""
+def _describe_deployment(before: Raw, after: Raw) -> Iterator[JournalLine]:
+    """A Deployment of a user's: a job's masters belong to the job."""
     if controller_of(after or before):
         return
     was, wanted = (integer(one, "spec", "replicas", default=1) for one in (before, after))
     if not before:
-        yield Told(kind="Submitted", reason="Submitted", message=f"{wanted} replicas wanted")
+        yield JournalLine(kind="Submitted", reason="Submitted", message=f"{wanted} replicas wanted")
     elif not after:
-        yield Told(kind="Deleted", reason="Gone")
+        yield JournalLine(kind="Deleted", reason="Gone")
     elif wanted != was:
-        yield Told(kind="Resized", reason="Scaled", message=f"from {was} to {wanted} replicas")
+        yield JournalLine(kind="Resized", reason="Scaled", message=f"from {was} to {wanted} replicas")
 
 
-def _tell_node(before: Raw, after: Raw) -> Iterator[Told]:
+def _describe_node(before: Raw, after: Raw) -> Iterator[JournalLine]:
     was, is_draining = (DRAIN in part(one, "metadata", "labels") for one in (before, after))
     if was != is_draining:
         kind, reason = ("Drained", "Draining") if is_draining else ("Opened", "Uncordoned")
-        yield Told(kind=kind, reason=reason)
+        yield JournalLine(kind=kind, reason=reason)
 
 
-def _tell_pod(before: Raw, after: Raw) -> Iterator[Told]:
+def _describe_pod(before: Raw, after: Raw) -> Iterator[JournalLine]:
     if not after:
         if text(before, "status", "phase") not in ENDED_PHASES:
-            yield Told(kind="Exited", reason="Gone", message="had no process")
+            yield JournalLine(kind="Exited", reason="Gone", message="had no process")
         return
     node = text(after, "spec", "nodeName")
     if not before:
-        yield Told(kind="Created", reason="Pending", message="wants a node")
+        yield JournalLine(kind="Created", reason="Pending", message="wants a node")
     if node and not text(before, "spec", "nodeName"):
         tier = text(after, "metadata", "labels", TIER)
-        yield Told(kind="Scheduled", reason="Scheduled", message=f"{tier} on {node}" if tier else f"to {node}")
+        yield JournalLine(kind="Scheduled", reason="Scheduled", message=f"{tier} on {node}" if tier else f"to {node}")
     elif _is_unschedulable(after) and not _is_unschedulable(before):
-        yield Told(kind="Scheduled", reason="Unschedulable", message="no node has room for it")
-    yield from _tell_process(before, after, node)
+        yield JournalLine(kind="Scheduled", reason="Unschedulable", message="no node has room for it")
+    yield from _describe_process(before, after, node)
 
 
-def _tell_process(before: Raw, after: Raw, node: str) -> Iterator[Told]:
+def _describe_process(before: Raw, after: Raw, node: str) -> Iterator[JournalLine]:
     was, pid = (text(one, "metadata", "annotations", PID) for one in (before, after))
     status, status_before = (next(iter(parts(one, "status", "containerStatuses")), EMPTY) for one in (after, before))
     waiting = part(status, "state", "waiting")
     if pid and pid != was:
-        yield Told(kind="Started", reason="Started", message=f"pid {pid} on {node}")
+        yield JournalLine(kind="Started", reason="Started", message=f"pid {pid} on {node}")
     if _is_ready(after) and not _is_ready(before):
-        yield Told(kind="Ready", reason="Ready", message=f"on {node}")
+        yield JournalLine(kind="Ready", reason="Ready", message=f"on {node}")
     if waiting and (waiting, _restarts(status)) != (part(status_before, "state", "waiting"), _restarts(status_before)):
-        yield _told_waiting(waiting, part(status, "lastState", "terminated"))
+        yield _describe_waiting(waiting, part(status, "lastState", "terminated"))
     if _is_deleting(after) and not _is_deleting(before):
         grace_s = integer(after, "metadata", "deletionGracePeriodSeconds")
-        yield Told(
+        yield JournalLine(
             kind="Drained" if grace_s else "Killed",
             reason="Leaving",
             message=f"has {grace_s} s to leave" if grace_s else "",
@@ -184,16 +186,18 @@ def _tell_process(before: Raw, after: Raw, node: str) -> Iterator[Told]:
         if text(ended, "reason") == GRACE_OVER:
             grace_s = integer(after, "metadata", "deletionGracePeriodSeconds")
             message = f"pid {was} did not leave within its grace of {grace_s} s"
-            yield Told(kind="Killed", reason=GRACE_OVER, message=message)
-        yield Told(kind="Exited", reason="Gone", message=_exit_of(ended))
+            yield JournalLine(kind="Killed", reason=GRACE_OVER, message=message)
+        yield JournalLine(kind="Exited", reason="Gone", message=_exit_of(ended))
 
 
-def _told_waiting(waiting: Raw, ended: Raw) -> Told:
+def _describe_waiting(waiting: Raw, ended: Raw) -> JournalLine:
     """Why no process of the pod runs now: the last one has ended, or the machine is full."""
     if not ended:
-        return Told(kind="Failed", reason=text(waiting, "reason"), message=text(waiting, "message"))
+        return JournalLine(kind="Failed", reason=text(waiting, "reason"), message=text(waiting, "message"))
     _, _, following = text(waiting, "message").partition("; ")
-    return Told(kind="Exited", reason="Restarting", message=f"{_exit_of(ended)}{text(ended, 'message')}\n{following}")
+    return JournalLine(
+        kind="Exited", reason="Restarting", message=f"{_exit_of(ended)}{text(ended, 'message')}\n{following}"
+    )
 
 
 def _exit_of(ended: Raw) -> str:
@@ -218,10 +222,10 @@ def _is_deleting(raw: Raw) -> bool:
 
 
 _SHORT: Final = {DEPLOYMENTS: "deployment", NODES: "node", PODS: "pod", TRAINING_JOBS: "tj"}
-_WRITERS: Final[dict[Kind, Callable[[Raw, Raw], Iterator[Told]]]] = {
-    DEPLOYMENTS: _tell_deployment,
-    EVENTS: _tell_event,
-    NODES: _tell_node,
-    PODS: _tell_pod,
-    TRAINING_JOBS: _tell_job,
+_WRITERS: Final[dict[Kind, Callable[[Raw, Raw], Iterator[JournalLine]]]] = {
+    DEPLOYMENTS: _describe_deployment,
+    EVENTS: _describe_event,
+    NODES: _describe_node,
+    PODS: _describe_pod,
+    TRAINING_JOBS: _describe_job,
 }

@@ -47,7 +47,7 @@ from autoscaler.domain import Node, NodeName, Role
 from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 from autoscaler.jobs.lifecycle import STOP_ORDER, JobEnding
 from autoscaler.local_run.event_journal import EventJournal
-from autoscaler.local_run.run_etcd import EtcdNews, keep_etcd, start_etcd, stop_etcd
+from autoscaler.local_run.run_etcd import EtcdEvent, start_etcd, stop_etcd, supervise_etcd
 from autoscaler.local_run.run_samples import SAMPLE_EVERY_S, sample_of
 from autoscaler.local_run.run_settings import RunSettings
 from autoscaler.local_run.run_snapshot import RunSnapshot, job_condition, take_snapshot
@@ -72,7 +72,7 @@ log = logging.getLogger(__name__)
 
 
 class LocalRun:
-    """An async context; see the module.  `say` is told, in plain lines, what a user waits for at the start."""
+    """An async context; see the module.  `say` gets, in plain lines, what a user waits for at the start."""
 
     folder: RunFolder
     recorder: RunJournal
@@ -103,7 +103,7 @@ class LocalRun:
     ) -> None:
         await self._end()
         if self._crash.done():
-            self._crash.exception()  # it has been told, or nobody asked
+            self._crash.exception()  # it has been reported, or nobody asked
         try:
             self._describe_end()
         except OSError as failure:
@@ -143,7 +143,10 @@ class LocalRun:
         self._do(keep_logs_short(self.folder.logs), "log sizes")
         if settings.with_etcd:
             processes, etcd_log = self.plane.kubelet.processes, self.folder.log_of("etcd")
-            self._do(keep_etcd(processes, etcd_log, restart=self._restart_etcd, on_news=self._record_etcd_news), "etcd")
+            self._do(
+                supervise_etcd(processes, etcd_log, restart=self._restart_etcd, on_event=self._record_etcd_event),
+                "etcd",
+            )
         await self._stack.enter_async_context(ApiSocket(self.api, self.folder.control_socket()))
 
     async def _end(self) -> None:
@@ -166,16 +169,16 @@ class LocalRun:
         self.recorder.record_event("Started", "etcd/etcd", "Ready", endpoints)
         return endpoints
 
-    async def _restart_etcd(self, story: str) -> None:
+    async def _restart_etcd(self, reason: str) -> None:
         if self._is_stopped:
             return
-        self.recorder.record_event("Exited", "etcd/etcd", "Restarting", f"{story}\nstarts again on its data")
+        self.recorder.record_event("Exited", "etcd/etcd", "Restarting", f"{reason}\nstarts again on its data")
         await self._start_etcd()
 
-    def _record_etcd_news(self, news: EtcdNews) -> None:
+    def _record_etcd_event(self, event: EtcdEvent) -> None:
         """Record what befell the etcd server: masters wait for it, and training goes on meanwhile (M5)."""
         if not self._is_stopped:
-            self.recorder.record_event(news.kind, "etcd/etcd", news.reason, news.message)
+            self.recorder.record_event(event.kind, "etcd/etcd", event.reason, event.message)
 
     # ---- what a run does ----------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 `python -m autoscaler.etcd_server` finds or builds a server, runs it and starts a killed member again.  Here that
 program is a process of the run like any other, started before the first master and ended after the last; if it is
-killed itself, `keep_etcd` starts it again on the same data.
+killed itself, `supervise_etcd` starts it again on the same data.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ async def start_etcd(
     argv = (*program, "--serve", str(folder.etcd), "--sockets", str(folder.sockets), "--demo")
     offset = _size_of(log)
     await processes.start(KEY, Command(argv=argv, env=environment, cwd=folder.root, log=log))
-    told = ""
+    last_line = ""
     try:
         async with asyncio.timeout(_READY_DEADLINE_S):
             while (endpoints := _try_read(log, offset)) is None:
                 if not processes.is_running(KEY):
                     kind = EtcdRefusedError if environment.get("EDL_ETCD") else EtcdUnavailableError
                     raise kind(f"etcd did not start{read_tail(log, offset)}")
-                told = _pass_on(log, offset, told, say)
+                last_line = _pass_on(log, offset, last_line, say)
                 await asyncio.sleep(_POLL_S)
     except TimeoutError:
-        last_words = read_tail(log, offset)
-        raise EtcdUnavailableError(f"etcd was not ready after {_READY_DEADLINE_S:.0f} s{last_words}") from None
+        tail = read_tail(log, offset)
+        raise EtcdUnavailableError(f"etcd was not ready after {_READY_DEADLINE_S:.0f} s{tail}") from None
     return endpoints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EtcdNews:
+class EtcdEvent:
     """Event of the server behind its keeper."""
 
     kind: str
@@ -74,14 +74,14 @@ class EtcdNews:
     message: str
 
 
-async def keep_etcd(
+async def supervise_etcd(
     processes: Processes,
     log: Path,
     *,
     restart: Callable[[str], Awaitable[None]],
-    on_news: Callable[[EtcdNews], None],
+    on_event: Callable[[EtcdEvent], None],
 ) -> None:
-    """Call `restart` with the story whenever the keeper has ended, and `on_news` with its news; never ends.
+    """Call `restart` with the reason whenever the keeper has ended, and `on_event` with its events; never ends.
 
     A start that fails is tried again, with longer pauses.  Raises what `restart` raises when that is of no use.
     """
@@ -89,9 +89,9 @@ async def keep_etcd(
     failed_starts = 0
     while True:
         await asyncio.sleep(_LOOK_EVERY_S)
-        found, read = read_news(log, read)
-        for news in found:
-            on_news(news)
+        events, read = read_events(log, read)
+        for event in events:
+            on_event(event)
         if processes.is_running(KEY):
             continue
         quick_ends = 1 if time.monotonic() - started_at_s >= STEADY_AFTER_S else quick_ends + 1
@@ -103,31 +103,31 @@ async def keep_etcd(
             failed_starts += 1
             if failed_starts == _MOST_FAILED_STARTS:
                 raise
-            on_news(EtcdNews(kind="Failed", reason="NotStarted", message=f"{error}\ntried again"))
+            on_event(EtcdEvent(kind="Failed", reason="NotStarted", message=f"{error}\ntried again"))
         started_at_s, read = time.monotonic(), _size_of(log)
 
 
-def read_news(log: Path, offset: int) -> tuple[list[EtcdNews], int]:
-    """Return the keeper's news behind `offset`, and the offset to read on from."""
+def read_events(log: Path, offset: int) -> tuple[list[EtcdEvent], int]:
+    """Return the keeper's events behind `offset`, and the offset to read on from."""
     size = _size_of(log)
     if size <= offset:
         return [], size  # nothing new, or its beginning was dropped (`pod_logs`)
     text = log.read_bytes()[offset:]
     whole = text[: text.rfind(b"\n") + 1]
-    told = (_news_of(said) for said in _answers(whole.decode(errors="replace").splitlines()))
-    return [news for news in told if news is not None], offset + len(whole)
+    events = (_event_of(answer) for answer in _answers(whole.decode(errors="replace").splitlines()))
+    return [event for event in events if event is not None], offset + len(whole)
 
 
-def _news_of(said: Mapping[str, Any]) -> EtcdNews | None:
-    match said:
+def _event_of(answer: Mapping[str, Any]) -> EtcdEvent | None:
+    match answer:
         case {"member": "ended", "code": code, "pause_s": int() | float() as pause}:
-            story = describe_exit(code) if isinstance(code, int) else "has ended"
+            exit_text = describe_exit(code) if isinstance(code, int) else "has ended"
             following = f"in {pause:.0f} s" if pause else "at once"
-            message = f"its server {story}\nstarts again on its data {following}"
-            return EtcdNews(kind="Exited", reason="Restarting", message=message)
+            message = f"its server {exit_text}\nstarts again on its data {following}"
+            return EtcdEvent(kind="Exited", reason="Restarting", message=message)
         case {"member": "serves", "away_s": int() | float() as away}:
             message = f"its server serves again, after {away:.1f} s"
-            return EtcdNews(kind="Started", reason="Ready", message=message)
+            return EtcdEvent(kind="Started", reason="Ready", message=message)
         case _:
             return None
 
@@ -147,7 +147,7 @@ async def stop_etcd(processes: Processes) -> None:
 
 def _try_read(log: Path, offset: int) -> str | None:
     """Return the endpoints from the line of JSON that reports the server ready."""
-    return next((",".join(said["endpoints"]) for said in _answers(_lines(log, offset)) if "endpoints" in said), None)
+    return next((",".join(one["endpoints"]) for one in _answers(_lines(log, offset)) if "endpoints" in one), None)
 
 
 def _answers(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
@@ -162,10 +162,10 @@ def _answers(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
                 yield content
 
 
-def _pass_on(log: Path, offset: int, told: str, say: Callable[[str], None]) -> str:
-    """Tell the user what it is doing (building takes a minute), each line once."""
-    last = next((line for line in reversed(_lines(log, offset)) if line.startswith("etcd: ")), told)
-    if last != told:
+def _pass_on(log: Path, offset: int, before: str, say: Callable[[str], None]) -> str:
+    """Show the user what it is doing (building takes a minute), each line once."""
+    last = next((line for line in reversed(_lines(log, offset)) if line.startswith("etcd: ")), before)
+    if last != before:
         say(last)
     return last
 

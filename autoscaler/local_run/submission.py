@@ -68,7 +68,7 @@ def _fill_container(container: dict[str, Any]) -> None:
 
 
 def _job_body(body: dict[str, Any], job: TrainingJob, checkpoints: Path) -> dict[str, Any]:
-    """The job, which may have been told on the command line where it begins."""
+    """The job; the command line may have set where it begins."""
     spec, checkpoint = body["spec"], job.checkpoint
     spec.setdefault("priorityClassName", CORE_CLASS)
     spec.pop("mode", None)

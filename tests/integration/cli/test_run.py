@@ -17,6 +17,14 @@ from autoscaler.clusters.local.control_plane.api_wire import LONGEST_CALL_BYTES,
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from tests.harness.edl_command import DEADLINE_S, EDL, FILES, PROGRAMS, EdlRun, edl, pid_of, wait_until
 
+DEAF = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("deaf", flush=True)
+while True:
+    time.sleep(1)
+"""
+
 
 @pytest.fixture
 def run(tmp_path):
@@ -129,6 +137,30 @@ def test_ctrl_c_lets_everything_leave_in_order(run):
     order = [next(i for i, line in enumerate(gone) if name in line) for name in last]
     assert order == sorted(order)
     assert not [pid for pid in pids if is_alive(pid)]
+
+
+def test_a_second_ctrl_c_kills_what_does_not_leave(tmp_path):
+    """A trainer that ignores SIGTERM would have its whole grace; whoever presses twice does not wait for it."""
+    deaf = tmp_path / "deaf.py"
+    deaf.write_text(DEAF)
+    files = FILES.replace("IDLE", str(deaf)).replace(
+        "terminationGracePeriodSeconds: 2", "terminationGracePeriodSeconds: 60"
+    )
+    run = EdlRun(tmp_path, "--stay", files=files)
+    try:
+        log = run.folder / "logs" / "idle-trainer-0.log"
+        wait_until(lambda: log.exists() and "deaf" in log.read_text(), "the trainer")
+        pids = run.pids()
+        run.process.send_signal(signal.SIGINT)
+        wait_until(lambda: '"Leaving"' in (run.folder / "events.jsonl").read_text(), "the first Ctrl-C")
+        assert run.process.poll() is None
+        run.process.send_signal(signal.SIGINT)
+        output, _ = run.process.communicate(timeout=DEADLINE_S)
+        assert run.process.returncode == 130, output
+        assert " GraceOver " not in output
+        assert not [pid for pid in pids if is_alive(pid)]
+    finally:
+        run.end()
 
 
 def test_kill_nine_of_the_run_leaves_no_process(run):

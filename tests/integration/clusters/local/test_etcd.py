@@ -7,7 +7,7 @@ import time
 
 from autoscaler.clusters.local.machine.processes import Processes
 from autoscaler.clusters.local.run_files.run_folder import make_run_folder
-from autoscaler.local_run.run_etcd import KEY, keep_etcd, start_etcd
+from autoscaler.local_run.run_etcd import KEY, start_etcd, supervise_etcd
 
 DEADLINE_S = 60.0
 
@@ -33,7 +33,7 @@ async def test_etcd_that_cannot_start_for_a_while_ends_no_run(etcd_binary, tmp_p
             starts.append(await start_etcd(processes, folder, log, environment, say=print))
 
         await start("")
-        keeping = asyncio.create_task(keep_etcd(processes, log, restart=start, on_news=news.append))
+        keeping = asyncio.create_task(supervise_etcd(processes, log, restart=start, on_event=news.append))
         is_ill.touch()
         processes.end(KEY)
         await until(lambda: keeping.done() or "NotStarted" in {one.reason for one in news})
