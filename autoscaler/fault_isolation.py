@@ -6,9 +6,9 @@ So every task of one job runs inside `isolate`.  An unexpected exception is reco
 the `FaultListener` (log, event, metric, status).  The task is retried for that job after a pause that doubles with
 each failure; a success clears the record.  Source: A11.
 
-ClusterErrors and BaseExceptions (cancellation, signals) pass through.  A fault outside `isolate` ends the term. Pure:
-`fault_log` logs.  A fault with an object of no job (a Deployment, a quota, an external pod) is recorded under
-`object_key`.
+ClusterErrors, unless `passing` says otherwise, and BaseExceptions (cancellation, signals) pass through.  A fault
+outside `isolate` ends the term.  Pure: `fault_log` logs.  A fault with an object of no job (a Deployment, a quota, an
+external pod) is recorded under `object_key`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ MOST_JOBS: Final = 10_000  # with errors
 
 TaskResult = TypeVar("TaskResult")
 ReadItem = TypeVar("ReadItem")
+
+
+PassingErrors = type[Exception] | tuple[()]
+"""Exceptions that no job is to blame for; an empty tuple where the task depends on nothing outside EDL."""
 
 
 class GuardedTask(StrEnum):
@@ -99,9 +103,9 @@ class JobErrors:
         self._clock = clock
         self._errors: dict[JobName, dict[GuardedTask, JobError]] = {}
 
-    def isolate(self, job: JobName, task: GuardedTask) -> IsolatedTask:
-        """Context in which the task runs.  Exceptions other than ClusterError are recorded and suppressed."""
-        return IsolatedTask(self, job, task)
+    def isolate(self, job: JobName, task: GuardedTask, *, passing: PassingErrors = ClusterError) -> IsolatedTask:
+        """Context in which the task runs.  Exceptions other than `passing` are recorded and suppressed."""
+        return IsolatedTask(self, job, task, passing)
 
     def is_paused(self, job: JobName, task: GuardedTask) -> bool:
         """True while the pause after the task's last failure lasts."""
@@ -149,9 +153,16 @@ class JobErrors:
         tasks = "; ".join(f"{error.task}: {error.problem}" for _, error in sorted(errors.items()))
         return f"EDL failed at a task of this job and retries it; other jobs are not affected ({tasks})"
 
-    def attempt(self, job: JobName, task: GuardedTask, work: Callable[[], TaskResult]) -> TaskResult | None:
+    def attempt(
+        self,
+        job: JobName,
+        task: GuardedTask,
+        work: Callable[[], TaskResult],
+        *,
+        passing: PassingErrors = ClusterError,
+    ) -> TaskResult | None:
         """Run `work` as this task of the job; return its result, or None after a failure."""
-        with self.isolate(job, task):
+        with self.isolate(job, task, passing=passing):
             return work()
         return None
 
@@ -169,10 +180,16 @@ class JobErrors:
         job_of: Callable[[ReadItem], JobName],
         task: GuardedTask,
         read: Callable[[ReadItem], TaskResult | None],
+        *,
+        passing: PassingErrors = ClusterError,
     ) -> tuple[TaskResult, ...]:
         """Read each item and return the results; items that cannot be read, or are not to be read yet, are left out."""
         named = [(job_of(thing), thing) for thing in things]
-        found = [self.attempt(job, task, partial(read, thing)) for job, thing in named if not self.is_paused(job, task)]
+        found = [
+            self.attempt(job, task, partial(read, thing), passing=passing)
+            for job, thing in named
+            if not self.is_paused(job, task)
+        ]
         return tuple(answer for answer in found if answer is not None)
 
     def record_failure(self, job: JobName, task: GuardedTask, error: Exception) -> None:
@@ -226,12 +243,13 @@ class JobErrors:
 class IsolatedTask:
     """Context of one task of one job: an exception inside is recorded and suppressed."""
 
-    __slots__ = ("_errors", "_job", "_task")
+    __slots__ = ("_errors", "_job", "_passing", "_task")
 
-    def __init__(self, errors: JobErrors, job: JobName, task: GuardedTask) -> None:
+    def __init__(self, errors: JobErrors, job: JobName, task: GuardedTask, passing: PassingErrors) -> None:
         self._errors = errors
         self._job = job
         self._task = task
+        self._passing = passing
 
     def __enter__(self) -> None:
         pass
@@ -241,7 +259,7 @@ class IsolatedTask:
     ) -> bool:
         if error is None:
             self._errors.clear_failure(self._job, self._task)
-        if not isinstance(error, Exception) or isinstance(error, ClusterError):
+        if not isinstance(error, Exception) or isinstance(error, self._passing):
             return False
         self._errors.record_failure(self._job, self._task, error)
         return True

@@ -92,7 +92,7 @@ def reconcile_deployments(server: MemoryServer, errors: JobErrors) -> None:
     for deployment in server.all(DEPLOYMENTS):
         beside = [pod for pod in pods if pod["metadata"].get("namespace") == deployment["metadata"]["namespace"]]
         key = raw_object_key("deployment", deployment)
-        errors.attempt(key, GuardedTask.WRITE, partial(_reconcile, server, deployment, beside))
+        errors.attempt(key, GuardedTask.WRITE, partial(_reconcile, server, deployment, beside), passing=())
 
 
 def _reconcile(server: MemoryServer, deployment: Raw, beside: Sequence[Raw]) -> None:

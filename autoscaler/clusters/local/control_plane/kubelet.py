@@ -29,14 +29,21 @@ from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, Raw, int
 from autoscaler.clusters.kubernetes.objects.labels import ROLE
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.local.control_plane.pod_annotations import GPUS, PID, PORT
-from autoscaler.clusters.local.control_plane.pod_commands import PodCommands
+from autoscaler.clusters.local.control_plane.pod_commands import PodCommands, is_member
 from autoscaler.clusters.local.machine.gpus import choose
 from autoscaler.clusters.local.machine.pod_logs import describe_exit, read_tail
 from autoscaler.clusters.local.machine.ports import HOST, PortAllocator, is_listening
 from autoscaler.clusters.local.machine.process_environment import device_list
-from autoscaler.clusters.local.machine.processes import MachineFullError, ProcessEnd, Processes, StartError
+from autoscaler.clusters.local.machine.processes import (
+    MachineFullError,
+    ProcessEnd,
+    Processes,
+    StartError,
+    SupervisorLostError,
+)
 from autoscaler.domain import JobName, NodeName, Role
-from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key, raw_object_key
+from autoscaler.errors import ClusterError
+from autoscaler.fault_isolation import GuardedTask, IsolatedTask, JobErrors, object_key, raw_object_key
 from autoscaler.jobs.restart_policy import STEADY_AFTER_S, pause_s
 
 GONE_AFTER_S: Final = 0.05
@@ -64,9 +71,9 @@ class PodRun:
     uid: str
     namespace: str
     name: str
-    port: int | None
     gpus: tuple[int, ...]
     node: str
+    port: int | None = None  # a web pod's, from its first start on
     starts: int = 0  # of processes that began, and of the one that is starting
     refusals: int = 0  # starts in a row that could not be made, through no fault of the command
     quick_ends: int = 0  # ends in a row that came soon after the start
@@ -124,7 +131,7 @@ class Kubelet:
 
     def sync(self, pod: Raw) -> None:
         """Bring what runs of the pod to what its object says."""
-        with self._errors.isolate(raw_object_key("pod", pod), GuardedTask.LIFE):
+        with self._isolate(raw_object_key("pod", pod), GuardedTask.LIFE):
             run = self._runs.get(pod["metadata"]["uid"])
             if "deletionTimestamp" in pod["metadata"]:
                 self._leave(pod, run)
@@ -135,7 +142,7 @@ class Kubelet:
         """The pod's object is gone: what still runs of it is killed."""
         if (run := self._runs.pop(uid, None)) is None:
             return
-        with self._errors.isolate(_key_of(run), GuardedTask.POD_END):
+        with self._isolate(_key_of(run), GuardedTask.POD_END):
             _cancel(run)
             if run.is_starting or self.processes.is_running(run.key):
                 self.processes.end(run.key)
@@ -160,14 +167,12 @@ class Kubelet:
     def _admit(self, pod: Raw) -> None:
         node, metadata = NodeName(text(pod, "spec", "nodeName")), pod["metadata"]
         used = (gpu for run in self._runs.values() if run.node == node and not run.has_ended for gpu in run.gpus)
-        serves = "EDL_JOB" not in _variables(pod) and _has_port(pod)
         run = PodRun(
             uid=metadata["uid"],
             namespace=metadata["namespace"],
             name=metadata["name"],
             node=node,
             gpus=choose(self._devices.get(node, ()), used, pod_request(pod["spec"]).gpu_count),
-            port=self._ports.allocate() if serves else None,
         )
         self._runs[run.uid] = run
         self._start_soon(run)
@@ -180,7 +185,7 @@ class Kubelet:
 
     async def _start_safely(self, run: PodRun) -> None:
         """Start the pod's process; after a fault of EDL's again, when its pause is over (A11)."""
-        with self._errors.isolate(_key_of(run), GuardedTask.START):
+        with self._isolate(_key_of(run), GuardedTask.START):
             await self._start(run)
             return
         run.is_starting = False
@@ -209,10 +214,14 @@ class Kubelet:
 
     async def _start_process(self, run: PodRun, pod: Raw) -> bool:
         """False if there is none, and its status says why."""
-        command, log = (
-            self._commands.command_of(pod, port=run.port, gpus=run.gpus),
-            self._commands.folder.log_of(run.name),
-        )
+        log = self._commands.folder.log_of(run.name)
+        try:
+            if run.port is None and _has_port(pod) and not is_member(pod):
+                run.port = self._ports.allocate()
+            command = self._commands.command_of(pod, port=run.port, gpus=run.gpus)
+        except ClusterError as error:
+            self._wait_for_another_try(run, "CreateContainerConfigError", error)
+            return False
         run.starts += 1
         run.is_starting, run.started_at_s = True, self._clock()
         run.log_offset = log.stat().st_size if log.exists() else 0
@@ -400,10 +409,14 @@ class Kubelet:
     def _attempt(self, run: PodRun, action: Callable[[], None]) -> None:
         """Do this for the pod now; after a fault of EDL's again, when its pause is over (A11)."""
         _cancel(run)
-        with self._errors.isolate(_key_of(run), GuardedTask.POD_END):
+        with self._isolate(_key_of(run), GuardedTask.POD_END):
             action()
             return
         self._later(run, self._errors.retry_at_s(_key_of(run), GuardedTask.POD_END) - self._clock(), action)
+
+    def _isolate(self, key: JobName, task: GuardedTask) -> IsolatedTask:
+        """Only the supervisor's loss ends the run."""
+        return self._errors.isolate(key, task, passing=SupervisorLostError)
 
     def _finish(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -18,6 +18,7 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.builders.pod_environment import IDENTITY_FOLDER
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts, text
+from autoscaler.clusters.kubernetes.objects.labels import ROLE
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.local.machine.process_environment import device_list, inherit
 from autoscaler.clusters.local.machine.processes import Command
@@ -44,7 +45,7 @@ class PodCommands:
         (container, *_) = parts(pod, "spec", "containers")
         name, request = text(pod, "metadata", "name"), pod_request(pod["spec"])
         told = {text(one, "name"): _value_of(one, pod) for one in parts(container, "env")}
-        if "EDL_JOB" in told:
+        if is_member(pod):
             told = self._of_member(told, self._mount_identity(pod))
         own = {"EDL_NAME": name, "HOSTNAME": name, "CUDA_VISIBLE_DEVICES": device_list(gpus)} | (
             {"PORT": str(port)} if port else {}
@@ -78,13 +79,18 @@ class PodCommands:
         """The folder in which the Secret of the job's members or masters stands, for its owner's eyes only."""
         namespace = text(pod, "metadata", "namespace")
         volumes = parts(pod, "spec", "volumes")
-        name = next(said for volume in volumes if (said := text(volume, "secret", "secretName")))
+        name = next((said for volume in volumes if (said := text(volume, "secret", "secretName"))), "")
         secret = self.secret_of(namespace, name)
         folder = self.folder.tokens / f"{name}.{text(secret, 'metadata', 'uid')}"
         folder.mkdir(mode=0o700, exist_ok=True)
         for file, content in part(secret, "data").items():
             _write_private(folder / file, base64.b64decode(content))
         return folder
+
+
+def is_member(pod: Raw) -> bool:
+    """True for masters, servers and trainers of a job, whatever the environment of others says."""
+    return bool(text(pod, "metadata", "labels", ROLE))
 
 
 def _goes_on_in_its_folder(told: Mapping[str, str]) -> bool:

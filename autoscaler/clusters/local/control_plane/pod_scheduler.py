@@ -37,7 +37,7 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 def schedule_pods(server: MemoryServer, errors: JobErrors) -> None:
     """Each pending pod without gates is bound, or is told once that no node has room for it."""
     pods = server.all(PODS)
-    found = errors.read_each(pods, _key_of, GuardedTask.PODS, _read_pending)
+    found = errors.read_each(pods, _key_of, GuardedTask.PODS, _read_pending, passing=())
     if not found:
         return
     nodes = [parse_node(raw) for raw in server.all(NODES)]
@@ -47,7 +47,8 @@ def schedule_pods(server: MemoryServer, errors: JobErrors) -> None:
     )
     for one in found:
         node = placed[one.pod.name]
-        errors.attempt(_key_of(one.raw), GuardedTask.POD_BINDING, partial(_bind, server, one.raw, node, len(nodes)))
+        bind = partial(_bind, server, one.raw, node, len(nodes))
+        errors.attempt(_key_of(one.raw), GuardedTask.POD_BINDING, bind, passing=())
 
 
 def _bind(server: MemoryServer, pod: Raw, node: NodeName | None, nodes: int) -> None:
@@ -61,7 +62,7 @@ def _bind(server: MemoryServer, pod: Raw, node: NodeName | None, nodes: int) -> 
 def free_capacity(nodes: Iterable[Node], pods: Iterable[Raw], errors: JobErrors) -> dict[NodeName, Resources]:
     """What the nodes have left: a pod holds its requests from its binding until it has ended."""
     free = {node.name: node.allocatable for node in nodes}
-    for node, held in errors.read_each(pods, _key_of, GuardedTask.PODS, _read_held):
+    for node, held in errors.read_each(pods, _key_of, GuardedTask.PODS, _read_held, passing=()):
         if node in free:
             free[node] -= held
     return free

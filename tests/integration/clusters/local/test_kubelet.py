@@ -17,8 +17,10 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES,
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.clusters.local.control_plane import control_plane, deployment_controller, kubelet, pod_scheduler
 from autoscaler.clusters.local.control_plane.control_plane import ControlPlane
+from autoscaler.clusters.local.machine.ports import PortAllocator
 from autoscaler.clusters.local.machine.processes import MachineFullError, Processes
 from autoscaler.clusters.local.run_files.run_folder import make_run_folder
+from autoscaler.errors import TemporaryError
 from autoscaler.fault_isolation import JobErrors
 from tests.integration.clusters.local.local_cluster import DEADLINE_S, PROGRAMS, nodes
 
@@ -445,7 +447,9 @@ async def test_a_member_finds_its_secret_as_files_and_its_master_at_a_socket(tmp
         env.append({"name": "EDL_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
         main = {"name": "main", "command": [sys.executable, "-c", show], "env": env}
         spec = {"containers": [main], "volumes": volumes, "restartPolicy": "Never"}
-        await plane.api.create(PODS, {"metadata": {"name": "digits-server-0", "namespace": "default"}, "spec": spec})
+        labels = {"edl.dev/job": "digits", "edl.dev/role": "server"}
+        metadata = {"name": "digits-server-0", "namespace": "default", "labels": labels}
+        await plane.api.create(PODS, {"metadata": metadata, "spec": spec})
         await plane.until(lambda: plane.phase("digits-server-0") == "Succeeded")
         found = json.loads(plane.log("digits-server-0"))
         token = found["EDL_TOKEN_FILE"]
@@ -454,6 +458,60 @@ async def test_a_member_finds_its_secret_as_files_and_its_master_at_a_socket(tmp
         assert found["EDL_LISTEN"] == f"unix:{plane.folder.sockets}"
         assert found["EDL_NAME"] == "digits-server-0"
         assert "EDL_TLS_DIR" not in found
+
+
+async def test_a_member_waits_for_its_secret(tmp_path):
+    """As with a kubelet: its status says what is missing, and no other pod notices."""
+    async with running(tmp_path) as plane:
+        volumes = [{"name": "edl-identity", "secret": {"secretName": "digits-member"}}]
+        env = [{"name": "EDL_JOB", "value": "default.digits.0123abcd"}, {"name": "EDL_ROLE", "value": "trainer"}]
+        main = {"name": "main", "command": list(SLEEPER), "env": env}
+        labels = {"edl.dev/job": "digits", "edl.dev/role": "trainer"}
+        spec = {"containers": [main], "volumes": volumes, "restartPolicy": "Never"}
+        await plane.api.create(
+            PODS, {"metadata": {"name": "t", "namespace": "default", "labels": labels}, "spec": spec}
+        )
+        waiting = lambda: plane.state("t")["state"].get("waiting", {})  # noqa: E731
+        await plane.until(lambda: waiting().get("reason") == "CreateContainerConfigError", "its waiting")
+        assert 'secrets "digits-member" not found' in waiting()["message"]
+        await plane.add()
+        await plane.until(plane.is_ready, "another pod")
+        await plane.api.create(SECRETS, {"metadata": {"name": "digits-member", "namespace": "default"}, "data": {}})
+        await plane.until(lambda: plane.is_ready("t"), "its start")
+
+
+async def test_a_web_pod_waits_while_no_port_is_free(tmp_path, monkeypatch):
+    """It is that pod's alone, and takes one as soon as there is one."""
+    real, refusals = PortAllocator.allocate, []
+
+    def allocate(self):
+        if not refusals:
+            refusals.append(self)
+            raise TemporaryError("no free port", retry_after_s=1.0)
+        return real(self)
+
+    monkeypatch.setattr(PortAllocator, "allocate", allocate)
+    async with running(tmp_path) as plane:
+        await plane.deploy(1)
+        await plane.until(lambda: plane.pods() and all(map(plane.is_ready, plane.pods())), "a ready web pod")
+        assert refusals
+
+
+async def test_a_web_pod_that_knows_of_a_job_is_still_one(tmp_path):
+    """EDL's labels, not what its environment says, make a pod a member: it gets its port and its readiness."""
+    async with running(tmp_path) as plane:
+        env = [{"name": "EDL_JOB", "value": "digits"}]
+        command = (sys.executable, str(PROGRAMS / "web.py"))
+        await plane.add(command=command, env=env, ports=[{"containerPort": 8080}])
+        await plane.until(plane.is_ready, "its readiness")
+        assert plane.pods()["p"]["metadata"]["annotations"]["edl.dev/port"]
+
+
+async def test_more_nodes_than_watches_remember_changes_are_a_machine_as_well(tmp_path):
+    """As with `edl run --nodes 1000`."""
+    async with running(tmp_path, on=nodes(1_000)) as plane:
+        await plane.add()
+        await plane.until(plane.is_ready, "a running pod")
 
 
 async def test_more_changes_at_once_than_watches_remember_end_no_run(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS
 from autoscaler.clusters.local import control_plane
+from autoscaler.errors import ClusterError
 from tests.integration.clusters.local.local_cluster import nodes
 from tests.integration.clusters.local.test_kubelet import running
 from tests.unit.operator.controllers.test_fault_isolation import PlantedError, replace_function
@@ -51,6 +52,10 @@ def owner_of(value):
     fields = {field.name for field in dataclasses.fields(value)}  # a property would call what is looked at
     told = (getattr(value, name) for name in ("raw", "pod", "name", "key") if name in fields)
     return next((name for one in told if (name := owner_of(one)) is not None), None)
+
+
+class PlantedClusterError(ClusterError):
+    """What an API server that refuses something raises."""
 
 
 class Faults:
@@ -100,7 +105,7 @@ async def live(tmp_path, others):
         for name in ("honest", *others):
             try:
                 plane.kubelet.send_signal("default", f"{name}-local-0", signal.SIGKILL)
-            except PlantedError:
+            except (PlantedError, PlantedClusterError):
                 faults.owners.add(name)  # it is told to who asked
         await plane.until(lambda: is_back(plane, "honest"), "that it is back")
         for name in ("honest", *others):
@@ -114,14 +119,14 @@ async def live(tmp_path, others):
     return faults.owners
 
 
-def plant(patch, planted, raised, *, is_passing=False):
+def plant(patch, planted, raised, *, is_passing=False, error=PlantedError):
     """Let each function raise whenever its victim is concerned, or once, and note it."""
     for victim, (holder, name) in planted.items():
 
         def check(values, victim=victim):
             if victim in map(owner_of, values) and not (is_passing and victim in raised):
                 raised.add(victim)
-                raise PlantedError
+                raise error
 
         replace_function(patch, holder, name, check)
 
@@ -147,6 +152,17 @@ def noted():
 async def test_a_fault_in_any_function_of_one_object_leaves_the_others(tmp_path, caplog, noted):
     """Each function raises for a Deployment of its own: the honest one serves, restarts and shrinks (A11)."""
     caplog.set_level(logging.CRITICAL)
+    assert await live_with_faults(tmp_path, noted, PlantedError) == []
+
+
+async def test_an_error_of_the_api_server_in_any_function_leaves_the_others_too(tmp_path, caplog, noted):
+    """An object that is missing or refused concerns one pod or Deployment as well, which may wait for it (A11)."""
+    caplog.set_level(logging.CRITICAL)
+    await live_with_faults(tmp_path, noted, PlantedClusterError)
+
+
+async def live_with_faults(tmp_path, noted, error):
+    """Plant `error` in each function for a Deployment of its own; return the functions of which no fault was noted."""
     with pytest.MonkeyPatch.context() as patch:
         noted(patch)
         assert await live(tmp_path / "none", ["bad"]) == set()
@@ -157,14 +173,14 @@ async def test_a_fault_in_any_function_of_one_object_leaves_the_others(tmp_path,
         planted = {f"bad{number}": found[number] for number in range(first, min(first + AT_ONCE, len(found)))}
         raised = set()
         with pytest.MonkeyPatch.context() as patch:
-            plant(patch, planted, raised)
+            plant(patch, planted, raised, error=error)
             try:
                 wrong = await live(tmp_path / str(first), list(planted))
-            except BaseException as error:
-                error.add_note(f"planted: {planted}")
+            except BaseException as failure:
+                failure.add_note(f"planted: {planted}")
                 raise
         untold += [planted[victim][1] for victim in raised - wrong]
-    assert untold == []
+    return untold
 
 
 async def kill_all(tmp_path, names, plant_faults):
@@ -181,7 +197,8 @@ async def kill_all(tmp_path, names, plant_faults):
             await plane.until(lambda name=name: is_back(plane, name), f"that {name} is back")
 
 
-async def test_a_fault_that_passes_keeps_no_pod_away(tmp_path, caplog, noted):
+@pytest.mark.parametrize("error", [PlantedError, PlantedClusterError])
+async def test_a_fault_that_passes_keeps_no_pod_away(tmp_path, caplog, noted, error):
     """Whatever a restart calls raises once, for a Deployment of its own: each pod comes back (A11)."""
     caplog.set_level(logging.CRITICAL)
     with pytest.MonkeyPatch.context() as patch:
@@ -191,9 +208,9 @@ async def test_a_fault_that_passes_keeps_no_pod_away(tmp_path, caplog, noted):
     raised = set()
     with pytest.MonkeyPatch.context() as patch:
         try:
-            faults = lambda: plant(patch, planted, raised, is_passing=True)  # noqa: E731
+            faults = lambda: plant(patch, planted, raised, is_passing=True, error=error)  # noqa: E731
             await kill_all(tmp_path / "planted", [*planted, "honest"], faults)
-        except BaseException as error:
-            error.add_note(f"planted: {planted}")
+        except BaseException as failure:
+            failure.add_note(f"planted: {planted}")
             raise
     assert raised == planted.keys()
