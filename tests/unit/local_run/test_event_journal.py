@@ -1,6 +1,8 @@
 """The story of a run, from what has become different in its objects."""
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,11 +12,27 @@ from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
 from autoscaler.clusters.local.control_plane.pod_annotations import PID
 from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 from autoscaler.clusters.local.run_files.run_journal import RunJournal
-from autoscaler.fault_isolation import JobErrors
+from autoscaler.domain import Bottleneck, Decision, Reason
+from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
+from autoscaler.local_run import event_journal
+from autoscaler.local_run.decision_journal import DecisionJournal
 from autoscaler.local_run.event_journal import EventJournal
+from autoscaler.loop import JournalEntry
 
 USER = FieldOwner("kubectl", is_apply=False)
 ONE = {"name": "main", "image": "none"}
+DECISION = Decision(
+    job="digits",
+    now=1,
+    target=1,
+    min=1,
+    max=1,
+    servers=0,
+    servers_target=0,
+    reason=Reason.KEPT,
+    bottleneck=Bottleneck.NOT_ACTIVE,
+    message="stays",
+)
 
 
 class Story:
@@ -24,7 +42,8 @@ class Story:
         self.now_s = 0.0
         self.server = MemoryServer(now=lambda: 0.0)
         self.journal = journal
-        self.events = EventJournal(journal, clock=lambda: self.now_s, errors=JobErrors(lambda: self.now_s))
+        self.errors = JobErrors(lambda: self.now_s)
+        self.events = EventJournal(journal, clock=lambda: self.now_s, errors=self.errors)
         self._version = self.server.history.version
 
     def tell(self):
@@ -174,3 +193,27 @@ def test_what_the_operator_tells_of_a_job_is_told_once(story):
     event = story.server.get(EVENTS, "default", "digits.shrunk")
     story.server.rewrite(EVENTS, event, {**event, "series": {"count": 2}})
     assert story.tell() == []
+
+
+def test_a_fault_with_one_object_keeps_no_other_from_the_journal(story, monkeypatch):
+    """Nor does it end the run: it is recorded with the object (A11)."""
+
+    def fail(_before, _after):
+        raise ValueError("a fault of EDL")
+
+    monkeypatch.setitem(event_journal._WRITERS, PODS, fail)
+    assert add_pod(story) == []
+    assert story.errors.fails(object_key("pods", "default", "p"), GuardedTask.EVENT)
+    spec = {"replicas": 1, "template": {"spec": {"containers": [ONE]}}}
+    assert story.create(DEPLOYMENTS, "web", spec) == [("deployment/web", "Submitted", "1 replicas wanted")]
+
+
+def test_a_fault_with_one_decision_keeps_no_other_from_the_journal(story):
+    """Also not what the pass has written."""
+    decisions = [SimpleNamespace(job="default/faulty"), replace(DECISION, job="default/digits")]
+    loop = SimpleNamespace(journal=[JournalEntry(at_s=0.0, decision=decision) for decision in decisions])
+    journal = DecisionJournal(story.journal, loop, story.errors)
+    journal.record_pass(SimpleNamespace(applied=()))
+    assert story.errors.fails("default/faulty", GuardedTask.REPORT)
+    (line,) = [json.loads(line) for line in story.journal.folder.decisions.read_text().splitlines()]
+    assert line["job"] == "default/digits"
