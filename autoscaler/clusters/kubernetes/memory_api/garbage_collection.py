@@ -5,26 +5,35 @@ Callers run them explicitly (`collect`), so that a test decides when; on a real 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
+
 from autoscaler.clusters.kubernetes.api.api_port import Propagation, Raw
 from autoscaler.clusters.kubernetes.api.kinds import NAMESPACES, Kind
 from autoscaler.clusters.kubernetes.memory_api.memory_server import CONTENT, FOREGROUND, ORPHAN, MemoryServer
 
+Isolate = Callable[[Kind, Raw], AbstractContextManager[None]]
+"""The context in which one object is collected."""
 
-def collect(server: MemoryServer) -> None:
-    """Collect until nothing changes any more."""
+
+def collect(server: MemoryServer, isolate: Isolate = lambda *_: nullcontext()) -> None:
+    """Collect until nothing changes any more.  `isolate` may keep a fault with one object from the others."""
     before = None
     while before != server.history.version:
         before = server.history.version
+        living = {obj["metadata"]["uid"] for kind in server.kinds() for obj in server.all(kind)}
+        leaving = {obj["metadata"]["name"] for obj in server.all(NAMESPACES) if "deletionTimestamp" in obj["metadata"]}
         for kind in server.kinds():
             for obj in server.all(kind):
-                _collect_one(server, kind, obj)
+                with isolate(kind, obj):
+                    _collect_one(server, kind, obj, is_orphaned=_is_orphaned(obj, living, leaving))
 
 
-def _collect_one(server: MemoryServer, kind: Kind, obj: Raw) -> None:
+def _collect_one(server: MemoryServer, kind: Kind, obj: Raw, *, is_orphaned: bool) -> None:
     metadata = obj["metadata"]
     finalizers, uid = metadata.get("finalizers") or [], metadata["uid"]
     if "deletionTimestamp" not in metadata:
-        if _is_orphaned(server, obj):
+        if is_orphaned:
             server.delete(kind, metadata.get("namespace"), metadata["name"], propagation=Propagation.BACKGROUND)
     elif ORPHAN in finalizers:
         for other, dependent in _dependents(server, uid):
@@ -42,13 +51,11 @@ def _collect_one(server: MemoryServer, kind: Kind, obj: Raw) -> None:
         _remove_finalizer(server, kind, obj, CONTENT)
 
 
-def _is_orphaned(server: MemoryServer, obj: Raw) -> bool:
+def _is_orphaned(obj: Raw, living: Collection[str], leaving: Collection[str]) -> bool:
+    """True if no owner of the object is among the `living` UIDs, or its namespace is `leaving`."""
     owners = obj["metadata"].get("ownerReferences") or []
-    living = {one["metadata"]["uid"] for kind in server.kinds() for one in server.all(kind)} if owners else set()
-    if owners and not any(ref["uid"] in living for ref in owners):
-        return True
-    leaving = {one["metadata"]["name"] for one in server.all(NAMESPACES) if "deletionTimestamp" in one["metadata"]}
-    return obj["metadata"].get("namespace") in leaving
+    has_lost_owners = bool(owners) and not any(ref["uid"] in living for ref in owners)
+    return has_lost_owners or obj["metadata"].get("namespace") in leaving
 
 
 def _contents(server: MemoryServer, namespace: str) -> list[Raw]:

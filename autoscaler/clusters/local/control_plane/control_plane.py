@@ -33,7 +33,7 @@ from autoscaler.clusters.local.control_plane.pod_commands import PodCommands
 from autoscaler.clusters.local.control_plane.pod_scheduler import schedule_pods
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from autoscaler.domain import Node, Resources
-from autoscaler.fault_isolation import JobErrors, raw_object_key
+from autoscaler.fault_isolation import GuardedTask, IsolatedTask, JobErrors, raw_object_key
 from autoscaler.manifests.api_types import CORE_CLASS
 from autoscaler.quantities import format_cpu, format_memory
 
@@ -131,15 +131,22 @@ class ControlPlane:
 
     def _retry(self) -> None:
         """Each step goes over what a fault has kept from it; a pod without faults is not shown to the kubelet again."""
+        self._collect()
         reconcile_deployments(self.server, self._errors)
         schedule_pods(self.server, self._errors)
         for pod in self.server.all(PODS):
             if self._errors.problem(raw_object_key("pod", pod)):
                 self.kubelet.sync(pod)
 
+    def _collect(self) -> None:
+        def isolate(kind: Kind, obj: Raw) -> IsolatedTask:
+            return self._errors.isolate(raw_object_key(kind.kind.lower(), obj), GuardedTask.DELETE, passing=())
+
+        collect(self.server, isolate)
+
     def _react(self, changes: Sequence[ObjectChange]) -> None:
-        if any(is_departure(change) for change in changes):
-            collect(self.server)
+        if any(is_departure(change) for change in changes if change.kind != EVENTS):  # these own nothing
+            self._collect()
         if any(change.kind in {DEPLOYMENTS, PODS} for change in changes):
             reconcile_deployments(self.server, self._errors)
         if any(change.kind in {NODES, PODS} for change in changes):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, SECRETS
-from autoscaler.clusters.kubernetes.memory_api import MemoryApi
+from autoscaler.clusters.kubernetes.memory_api import MemoryApi, garbage_collection
 from autoscaler.clusters.local.control_plane import control_plane, deployment_controller, kubelet, pod_scheduler
 from autoscaler.clusters.local.control_plane.control_plane import ControlPlane
 from autoscaler.clusters.local.machine.ports import PortAllocator
@@ -522,6 +522,31 @@ async def test_more_changes_at_once_than_watches_remember_end_no_run(tmp_path, m
         await plane.until(lambda: sum(map(plane.is_ready, plane.pods())) == 1, "the one that fits")
         await plane.scale(0)
         await plane.until(lambda: not plane.pods(), "an empty machine")
+
+
+async def test_what_cannot_be_collected_stands_in_no_others_way(tmp_path, monkeypatch):
+    """It is tried again; the run goes on (A11)."""
+    real = garbage_collection._collect_one
+
+    def collect_one(server, kind, obj, **known):
+        if obj["metadata"]["name"] == "bad":
+            fail()
+        real(server, kind, obj, **known)
+
+    monkeypatch.setattr(garbage_collection, "_collect_one", collect_one)
+    async with running(tmp_path) as plane:
+        owner = [{"apiVersion": "v1", "kind": "Pod", "name": "owner", "uid": "gone"}]
+        for name in ("bad", "good"):
+            metadata = {"name": name, "namespace": "default", "ownerReferences": owner}
+            await plane.api.create(SECRETS, {"metadata": metadata})
+        await plane.add()
+        await plane.until(plane.is_ready)
+        await plane.delete()
+        await plane.until(lambda: plane.phase() is None, "the end of the pod")
+        names = lambda: [secret["metadata"]["name"] for secret in plane.server.all(SECRETS)]  # noqa: E731
+        await plane.until(lambda: names() == ["bad"], "the end of the other Secret")
+        monkeypatch.undo()
+        await plane.until(lambda: not names(), "another try")
 
 
 async def test_only_the_newest_events_are_kept(tmp_path, monkeypatch):

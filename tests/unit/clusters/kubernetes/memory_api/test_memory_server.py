@@ -151,6 +151,23 @@ async def test_pod_stays_while_its_grace_lasts_though_its_owner_has_gone(api, se
     assert server.all(PODS) == []
 
 
+async def test_collection_reads_the_objects_once_however_many_have_owners(api, server, monkeypatch):
+    """A run collects with every pod that leaves, beside all that its jobs own."""
+    real, reads = server.all, []
+    monkeypatch.setattr(server, "all", lambda kind: reads.append(kind) or real(kind))
+    owner = await api.create(CONFIG_MAPS, config("owner"))
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+    counts = []
+    for number in range(3):
+        owned = config(f"owned-{number}")
+        owned["metadata"]["ownerReferences"] = [reference]
+        await api.create(CONFIG_MAPS, owned)
+        reads.clear()
+        collect(server)
+        counts.append(len(reads))
+    assert counts == [counts[0]] * 3
+
+
 async def test_window_forgets_the_oldest(api, server):
     since = (await api.list(CONFIG_MAPS)).resource_version
     for number in range(20):
