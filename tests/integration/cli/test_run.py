@@ -78,13 +78,13 @@ def test_a_run_is_asked_changed_and_stopped_from_other_terminals(run, tmp_path):
     assert run.get("deployment/web")["spec"]["replicas"] == 1
     edl("scale", "deployment/web", "--replicas", "2", run=run.folder)
     edl("wait", "--for=condition=Available", "deployment/web", "--timeout", "100s", run=run.folder)
-    assert run.get("tj/idle")["status"]["trainers"]["ready"] == 1  # it gave way
-    assert "web-local-1" in edl("describe", "tj/idle", run=run.folder)
+    wait_until(lambda: run.get("tj/idle")["status"]["trainers"]["ready"] == 1, "that it gives way")
+    wait_until(lambda: "web-local-1" in edl("describe", "tj/idle", run=run.folder), "the reason")
 
     assert "tj/idle scaled to 3 trainers (1 now)" in edl("scale", "tj/idle", "--trainers", "3", run=run.folder)
     replaced = "replaces the resize to 3: 1 of 3 present"  # there is no room for more
     assert replaced in edl("scale", "tj/idle", "--trainers", "1", run=run.folder)
-    assert replaced in edl("events", run=run.folder)
+    wait_until(lambda: replaced in edl("events", run=run.folder), "its event")
     edl("scale", "deployment", "web", "--replicas", "0", run=run.folder)
     assert run.get("tj/idle")["spec"]["trainer"]["replicas"] == 1
     before = trainers(run)
@@ -98,7 +98,8 @@ def test_a_run_is_asked_changed_and_stopped_from_other_terminals(run, tmp_path):
     edl("drain", f"node/{drained}", run=run.folder)
     wait_until(lambda: nodes(run) == {other}, "an empty node")
     edl("uncordon", f"node/{drained}", run=run.folder)
-    assert f"moves 1 trainer off {drained}, which is being drained" in edl("events", run=run.folder)
+    moved = f"moves 1 trainer off {drained}, which is being drained"
+    wait_until(lambda: moved in edl("events", run=run.folder), "its event")
     assert "Resized" in edl("events", "--json", run=run.folder)
 
     edl("suspend", "tj/idle", run=run.folder)
@@ -110,7 +111,7 @@ def test_a_run_is_asked_changed_and_stopped_from_other_terminals(run, tmp_path):
 
     edl("delete", "tj/idle", run=run.folder)
     edl("wait", "--for=delete", "tj/idle", "--timeout", "100s", run=run.folder)
-    assert "nothing there" in edl("get", "pods", run=run.folder)
+    wait_until(lambda: "nothing there" in edl("get", "pods", run=run.folder), "the end of its pods")
 
     run.process.send_signal(signal.SIGINT)
     assert run.process.wait(DEADLINE_S) == 130
