@@ -103,6 +103,7 @@ def test_a_run_is_asked_changed_and_stopped_from_other_terminals(run, tmp_path):
     assert "Resized" in edl("events", "--json", run=run.folder)
 
     edl("suspend", "tj/idle", run=run.folder)
+    wait_until(lambda: run.get("tj/idle")["status"]["trainers"]["ready"] == 0, "that its trainers leave")
     kept = "tj/idle scaled to 2 trainers (0 now); the job is suspended: the size applies once it is resumed"
     assert kept in edl("scale", "tj/idle", "--trainers", "2", run=run.folder)
     assert run.get("tj/idle")["spec"]["trainer"]["replicas"] == 2

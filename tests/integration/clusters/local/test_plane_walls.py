@@ -167,7 +167,8 @@ async def live_with_faults(tmp_path, noted, error):
         noted(patch)
         assert await live(tmp_path / "none", ["bad"]) == set()
     found = tuple(noted.called)
-    assert len(found) > 30, found
+    assert {"_judge", "_report", "_start", "command_of", "_reconcile"} <= {name for _, name in found}, found
+    assert len(found) > 20, found  # about thirty; a few are called at some timings alone
     untold = []
     for first in range(0, len(found), AT_ONCE):
         planted = {f"bad{number}": found[number] for number in range(first, min(first + AT_ONCE, len(found)))}
