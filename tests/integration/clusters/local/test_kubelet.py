@@ -1,107 +1,21 @@
-"""The control plane of a run with real processes: pods come, serve, restart, leave and end as a kubelet lets them."""
+"""The kubelet of a run with real processes: pods come, serve, restart, leave and end as on a node."""
 
 import asyncio
 import json
-import os
-import shutil
 import signal
 import sys
 import time
 import urllib.request
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, SECRETS
-from autoscaler.clusters.kubernetes.memory_api import MemoryApi, garbage_collection
-from autoscaler.clusters.local.control_plane import control_plane, deployment_controller, kubelet, pod_scheduler
-from autoscaler.clusters.local.control_plane.control_plane import ControlPlane
+from autoscaler.clusters.kubernetes.api.kinds import PODS, SECRETS
+from autoscaler.clusters.local.control_plane import kubelet
 from autoscaler.clusters.local.machine.ports import PortAllocator
 from autoscaler.clusters.local.machine.processes import MachineFullError, Processes
-from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 from autoscaler.errors import TemporaryError
-from autoscaler.fault_isolation import JobErrors
-from tests.integration.clusters.local.local_cluster import DEADLINE_S, PROGRAMS, nodes
-
-SLEEPER = (sys.executable, "-c", "import time; time.sleep(1000)")
-DEAF = (sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); print('on'); time.sleep(1000)")
-
-
-class Plane:
-    """A control plane and its user.  `api`: as kubectl would write."""
-
-    def __init__(self, plane, folder, errors):
-        self.kubelet, self.server, self.folder, self.errors = plane.kubelet, plane.server, folder, errors
-        self.api = MemoryApi(plane.server, field_manager="kubectl")
-
-    async def add(self, name="p", command=SLEEPER, *, restarts="Never", grace_s=5, cpu="1", **container):
-        main = {"name": "main", "command": list(command), "resources": {"requests": {"cpu": cpu}}, **container}
-        spec = {"containers": [main], "restartPolicy": restarts, "terminationGracePeriodSeconds": grace_s}
-        await self.api.create(PODS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
-
-    async def deploy(self, replicas, *, cpu="1"):
-        ports = [{"containerPort": 8080}]
-        main = {"name": "web", "command": [sys.executable, str(PROGRAMS / "web.py")], "ports": ports}
-        main["resources"] = {"requests": {"cpu": cpu}}
-        template = {"metadata": {"labels": {"app": "web"}}}
-        template["spec"] = {"containers": [main], "terminationGracePeriodSeconds": 2}
-        spec = {"replicas": replicas, "template": template}
-        await self.api.create(DEPLOYMENTS, {"metadata": {"name": "web", "namespace": "default"}, "spec": spec})
-
-    async def scale(self, replicas):
-        await self.api.patch(DEPLOYMENTS, "web", {"spec": {"replicas": replicas}}, namespace="default")
-
-    async def delete(self, name="p", grace_s=None):
-        await self.api.delete(PODS, name, namespace="default", grace_s=grace_s)
-
-    def pods(self):
-        return {pod["metadata"]["name"]: pod for pod in self.server.all(PODS)}
-
-    def state(self, name="p"):
-        statuses = self.pods()[name]["status"].get("containerStatuses") or [{"state": {}}]
-        return statuses[0]
-
-    def phase(self, name="p"):
-        return self.pods()[name]["status"]["phase"] if name in self.pods() else None
-
-    def is_ready(self, name="p"):
-        conditions = self.pods().get(name, {"status": {}})["status"].get("conditions", ())
-        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-    def log(self, name="p"):
-        path = self.folder.log_of(name)
-        return path.read_text() if path.exists() else ""
-
-    async def until(self, condition, what="it"):
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < deadline, f"{what} did not happen in {DEADLINE_S:.0f} s"
-            await asyncio.sleep(0.01)
-
-
-@asynccontextmanager
-async def running(tmp_path, on=None):
-    """A control plane whose faults fail the test."""
-    folder = make_run_folder(tmp_path, "test", described={"name": "test"})
-    crashes = []
-    errors = JobErrors(time.monotonic)
-    plane = ControlPlane(
-        on or nodes(),
-        folder,
-        working_dir=tmp_path,
-        environment=dict(os.environ),
-        clock=time.monotonic,
-        wall_s=time.time,
-        errors=errors,
-        on_crash=crashes.append,
-    )
-    try:
-        async with plane:
-            yield Plane(plane, folder, errors)
-    finally:
-        shutil.rmtree(folder.sockets, ignore_errors=True)
-    assert crashes == []
+from tests.integration.clusters.local.local_cluster import DEAF, PROGRAMS, SLEEPER, nodes, running
 
 
 async def test_a_pod_is_bound_and_runs(tmp_path):
@@ -188,23 +102,6 @@ async def test_a_deaf_pod_is_killed_after_its_grace(tmp_path):
         assert last["state"]["terminated"]["reason"] == "GraceOver"
 
 
-async def test_a_failing_deployment_postpones_no_kill(tmp_path, monkeypatch):
-    """The end of a grace is set once, and the failures of a Deployment go with it (A3, A11)."""
-    monkeypatch.setattr(control_plane, "RETRY_EVERY_S", 0.1)
-    async with running(tmp_path) as plane:
-        await plane.add(command=DEAF, grace_s=2)
-        await plane.until(lambda: "on" in plane.log())
-        monkeypatch.setattr(deployment_controller, "plan_replicas", fail)
-        await plane.deploy(1)
-        await plane.until(lambda: plane.errors.has_failures, "a failure")
-        told_at_s = time.monotonic()
-        await plane.delete()
-        await plane.until(lambda: plane.phase() is None, "its end")
-        assert 2.0 <= time.monotonic() - told_at_s < 4.0
-        await plane.api.delete(DEPLOYMENTS, "web", namespace="default")
-        await plane.until(lambda: not plane.errors.has_failures, "the end of its failures")
-
-
 async def test_a_pod_that_is_shown_again_keeps_the_end_of_its_grace(tmp_path):
     """However often anything changes about it while it leaves."""
     async with running(tmp_path) as plane:
@@ -217,16 +114,6 @@ async def test_a_pod_that_is_shown_again_keeps_the_end_of_its_grace(tmp_path):
             plane.kubelet.sync(pod)
             await asyncio.sleep(0.1)
         assert time.monotonic() - told_at_s >= 2.0
-
-
-async def test_failures_with_a_pod_that_never_ran_go_with_it(tmp_path, monkeypatch):
-    """Nothing is tried again for an object that is gone."""
-    async with running(tmp_path, on=nodes(1, cpu_milli=500)) as plane:
-        monkeypatch.setattr(pod_scheduler, "_bind", fail)
-        await plane.add()
-        await plane.until(lambda: plane.errors.has_failures, "a failure")
-        await plane.delete()
-        await plane.until(lambda: not plane.errors.has_failures, "the end of its failures")
 
 
 async def test_a_grace_may_be_shortened(tmp_path):
@@ -360,34 +247,6 @@ async def test_a_pod_that_dies_as_the_run_ends_is_not_started_again(tmp_path):
         assert run.starts == 1, "it waits for another start"
 
 
-async def test_the_room_is_never_overbooked_while_pods_come_and_go(tmp_path):
-    """Requests of bound and leaving pods stay within each node at every change (A2)."""
-    async with running(tmp_path, on=nodes(2, cpu_milli=2000)) as plane:
-        await plane.deploy(1)
-        for replicas in (6, 1, 4, 0, 5):
-            await plane.scale(replicas)
-            for _ in range(20):
-                await asyncio.sleep(0.02)
-                for node in ("node-1", "node-2"):
-                    assert sum(pod["spec"].get("nodeName") == node for pod in plane.pods().values()) <= 2
-        await plane.until(lambda: sum(map(plane.is_ready, plane.pods())) == 4, "a full machine")
-
-
-async def test_a_cordoned_node_is_left_for_others(tmp_path):
-    """As `edl drain node/...` does: it takes nothing new, and who is evicted comes again elsewhere."""
-    async with running(tmp_path) as plane:
-        await plane.deploy(4)
-        await plane.until(lambda: sum(map(plane.is_ready, plane.pods())) == 4, "four ready web pods")
-        await plane.api.patch(NODES, "node-1", {"spec": {"unschedulable": True}})
-        for name, pod in plane.pods().items():
-            if pod["spec"]["nodeName"] == "node-1":
-                await plane.delete(name)
-        places = lambda: [pod["spec"].get("nodeName") for pod in plane.pods().values()]  # noqa: E731
-        await plane.until(
-            lambda: places() == ["node-2"] * 4 and all(map(plane.is_ready, plane.pods())), "an empty node"
-        )
-
-
 async def test_gpus_are_a_pods_alone(tmp_path):
     """Nobody sees another's devices; they are free again once the pod is gone."""
     show = (
@@ -507,68 +366,10 @@ async def test_a_web_pod_that_knows_of_a_job_is_still_one(tmp_path):
         assert plane.pods()["p"]["metadata"]["annotations"]["edl.dev/port"]
 
 
-async def test_more_nodes_than_watches_remember_changes_are_a_machine_as_well(tmp_path):
-    """As with `edl run --nodes 1000`."""
-    async with running(tmp_path, on=nodes(1_000)) as plane:
-        await plane.add()
-        await plane.until(plane.is_ready, "a running pod")
-
-
-async def test_more_changes_at_once_than_watches_remember_end_no_run(tmp_path, monkeypatch):
-    """As with thousands of replicas that fit nowhere."""
-    monkeypatch.setattr(control_plane, "REMEMBERED_CHANGES", 5)
-    async with running(tmp_path, on=nodes(1, cpu_milli=1000)) as plane:
-        await plane.deploy(40)
-        await plane.until(lambda: sum(map(plane.is_ready, plane.pods())) == 1, "the one that fits")
-        await plane.scale(0)
-        await plane.until(lambda: not plane.pods(), "an empty machine")
-
-
-async def test_what_cannot_be_collected_stands_in_no_others_way(tmp_path, monkeypatch):
-    """It is tried again; the run goes on (A11)."""
-    real = garbage_collection._collect_one
-
-    def collect_one(server, kind, obj, **known):
-        if obj["metadata"]["name"] == "bad":
-            fail()
-        real(server, kind, obj, **known)
-
-    monkeypatch.setattr(garbage_collection, "_collect_one", collect_one)
-    async with running(tmp_path) as plane:
-        owner = [{"apiVersion": "v1", "kind": "Pod", "name": "owner", "uid": "gone"}]
-        for name in ("bad", "good"):
-            metadata = {"name": name, "namespace": "default", "ownerReferences": owner}
-            await plane.api.create(SECRETS, {"metadata": metadata})
-        await plane.add()
-        await plane.until(plane.is_ready)
-        await plane.delete()
-        await plane.until(lambda: plane.phase() is None, "the end of the pod")
-        names = lambda: [secret["metadata"]["name"] for secret in plane.server.all(SECRETS)]  # noqa: E731
-        await plane.until(lambda: names() == ["bad"], "the end of the other Secret")
-        monkeypatch.undo()
-        await plane.until(lambda: not names(), "another try")
-
-
-async def test_only_the_newest_events_are_kept(tmp_path, monkeypatch):
-    """A run of days does not fill its memory with them."""
-    monkeypatch.setattr(control_plane, "REMEMBERED_EVENTS", 3)
-    async with running(tmp_path) as plane:
-        for number in range(5):
-            body = {"metadata": {"name": f"e{number}", "namespace": "default"}, "reason": "Started", "note": ""}
-            await plane.api.create(EVENTS, body)
-        names = lambda: [event["metadata"]["name"] for event in plane.server.all(EVENTS)]  # noqa: E731
-        await plane.until(lambda: names() == ["e2", "e3", "e4"], "the oldest going")
-
-
 def _of(plane, name):
     """What a watch of the pod was shown."""
     changes = plane.server.history.kept_changes()
     return [one for one in changes if one.kind == PODS and one.after and one.after["metadata"]["name"] == name]
-
-
-def fail(*_):
-    """Stands for a function in which EDL has a fault."""
-    raise ArithmeticError("a fault of EDL's")
 
 
 def _log_of(pid):

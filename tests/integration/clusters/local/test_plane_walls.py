@@ -16,8 +16,7 @@ import pytest
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS
 from autoscaler.clusters.local import control_plane
 from autoscaler.errors import ClusterError
-from tests.integration.clusters.local.local_cluster import nodes
-from tests.integration.clusters.local.test_kubelet import running
+from tests.integration.clusters.local.local_cluster import nodes, running
 from tests.unit.operator.controllers.test_fault_isolation import PlantedError, replace_function
 
 NOT_PER_OBJECT = frozenset({"api_socket", "api_wire", "socket_client"})  # the door: a request's fault is its answer
