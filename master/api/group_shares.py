@@ -1,0 +1,62 @@
+"""The records of a group's step and each rank's share of them: functions of the record and the step (rule 63). Pure.
+
+Step s of the job is a fixed slice of its positions, whoever trains it: steps never cross an epoch's end, so an epoch
+has ceil(size / global batch) steps and its last one may be shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from master.api.identities import DatasetSpec
+from master.api.messages.generations import Generation
+from master.api.positions import EMPTY, PositionSet
+
+
+def steps_per_epoch(dataset: DatasetSpec) -> int:
+    """Steps of an epoch; `dataset.batch_size` is the global batch."""
+    return -(-dataset.size // dataset.batch_size)
+
+
+def total_steps(dataset: DatasetSpec) -> int:
+    """Steps of the whole job."""
+    return dataset.epochs * steps_per_epoch(dataset)
+
+
+def step_positions(dataset: DatasetSpec, step: int) -> PositionSet:
+    """Positions of the step, the first one being 0.  Raises ValueError beyond the last step."""
+    if not 0 <= step < total_steps(dataset):
+        raise ValueError(f"step {step} is not one of the {total_steps(dataset)} steps of {dataset.name!r}")
+    epoch, within = divmod(step, steps_per_epoch(dataset))
+    begin = epoch * dataset.size + within * dataset.batch_size
+    return PositionSet.span(begin, min(begin + dataset.batch_size, (epoch + 1) * dataset.size))
+
+
+def data_of(dataset: DatasetSpec, step: int) -> PositionSet:
+    """Positions of the first `step` steps, trained or skipped."""
+    if step == 0:
+        return EMPTY
+    return PositionSet.span(0, step_positions(dataset, step - 1).bounds[1])
+
+
+def shares(record: Generation, positions: PositionSet) -> tuple[PositionSet, ...]:
+    """Each rank's part of a step's positions, by rank: disjoint, and together all but the quarantined (rules 63, 94).
+
+    Consecutive parts in proportion to the members' weights; a part may be empty.  Suspects go to one rank alone.
+    """
+    todo = positions - record.quarantine
+    alone = todo & record.suspects
+    parts = _split(todo - alone, [member.share for member in record.members])
+    parts[record.suspect_rank] |= alone
+    return tuple(parts)
+
+
+def _split(positions: PositionSet, weights: Sequence[int]) -> list[PositionSet]:
+    total, count = sum(weights), len(positions)
+    parts, rest, seen, taken = [], positions, 0, 0
+    for weight in weights:
+        seen += weight
+        until = count * seen // total
+        parts.append(rest.first(until - taken))
+        rest, taken = rest - parts[-1], until
+    return parts

@@ -1,0 +1,174 @@
+"""Records and messages of a group: trainers that each hold the whole model (rules 63 to 96).
+
+A group's *generation* is one set of trainers that all-reduce their gradients; each change of members makes the next
+one.  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from master.api.identities import DatasetSpec, Incarnation, Lineage, ManifestId, MemberName, Term
+from master.api.messages.checkpoint_files import FileRecord
+from master.api.positions import EMPTY, PositionSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class StateId:
+    """The bits of a replica and their age: generation in which the last step completed, and steps done (rule 65).
+
+    Equal ids are equal bits; within a lineage the larger id, generation first, has seen more.
+    """
+
+    lineage: Lineage
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """A trainer of a generation; its rank is its place in the record."""
+
+    name: MemberName
+    incarnation: Incarnation
+    address: str  # of its listener: host:port or unix:PATH
+    share: int = 1  # weight of its share of each step's records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadState:
+    """The state that head holds; `manifest` None: the first state, which the script makes itself."""
+
+    state: StateId
+    manifest: ManifestId | None = None
+    skipped: PositionSet = EMPTY
+    files: tuple[FileRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """The durable record of a generation (rule 64), written before anybody hears of it (rule 76).
+
+    A share is a function of the record and the step alone (rule 63, `group_shares`).
+    """
+
+    number: int  # from one counter, never used twice
+    lineage: Lineage
+    members: tuple[GroupMember, ...]  # in rank order
+    head: HeadState
+    planned_from: int = 0  # the generation whose members agree on the switch (rules 79 to 83); 0: there is none
+    quarantine: PositionSet = EMPTY  # skipped by all from here on (rule 94)
+    suspects: PositionSet = EMPTY  # positions under suspicion: of `suspect_rank` alone (M4)
+    suspect_rank: int = 0
+
+
+class GroupPhase(StrEnum):
+    """What a member of a group does; the master tells by it whether a silent step is one that stands still."""
+
+    OUT = "out"  # in no generation: waits for a record
+    SYNC = "sync"  # all members compare their states
+    TRANSFER = "transfer"  # a state is sent or received
+    COMPUTE = "compute"  # in the script
+    REDUCE = "reduce"  # in a step's collectives: waits for other members
+    DONE = "done"  # all steps are done; waits for the end
+
+
+# ---- from members ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterReplica:
+    """First message of a group trainer's stream, and after FENCED or a broken stream."""
+
+    name: MemberName
+    ordinal: int
+    incarnation: Incarnation
+    address: str
+    generation: int = 0  # that it is in; 0: none
+    left: int = 0  # it takes part in nothing up to this generation: a promise (rule 73)
+    state: StateId | None = None  # of its replica; None: nothing (rule 66)
+    has_final_hook: bool = False
+    is_leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftGeneration:
+    """REPORT (rule 73): this process takes part in nothing up to `left`, and its replica is at `state`."""
+
+    left: int
+    state: StateId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupProgress:
+    """Alive, and what it does.  `steps_begun` grows with each step that the script begins; metrics as in Progress."""
+
+    generation: int
+    phase: GroupPhase
+    state: StateId | None  # of its replica, at the last boundary
+    is_synced: bool  # the sync of `generation` is over: its planned_from needs no member any more
+    steps_begun: int
+    median_step_s: float = 0.0  # of this process's last steps; 0: not known yet
+    samples_per_s: float = 0.0
+    pause_s: float = 0.0  # of the last change of members: from the last step before it to the next
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferState:
+    """COMMIT (rule 87): a copy of the replica at `state` is written; `shards` files of one state make a checkpoint.
+
+    `stamp`: the generation in which the copy was taken, or of a later sync that kept the state (rules 85, 86).
+    """
+
+    offer: int
+    stamp: int
+    state: StateId
+    skipped: PositionSet
+    shard: int
+    shards: int
+    file: FileRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveRequest:
+    """This trainer terminates within `grace_s`: the next planned generation leaves it out (rules 79, 83)."""
+
+    grace_s: float
+    reason: str = ""
+
+
+# ---- from the master ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaRegistered:
+    """Answer to RegisterReplica."""
+
+    term: Term
+    lineage: Lineage
+    dataset: DatasetSpec | None
+    report_every_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewGeneration:
+    """NEW, or PLAN if the record is planned from another one (rules 76, 77, 79)."""
+
+    record: Generation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenGeneration:
+    """BROKEN (rule 74): leave everything up to this number, and report."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupEnded:
+    """FINAL and END (rule 96): everything is trained and committed.  `final_saver`: run the hook, say FinalSaved."""
+
+    final_saver: bool = False

@@ -1,0 +1,75 @@
+"""Steps of a group and each rank's share of them (rule 63)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from master.api.group_shares import data_of, shares, step_positions, steps_per_epoch, total_steps
+from master.api.identities import DatasetSpec, Incarnation, Lineage, MemberName
+from master.api.messages.generations import Generation, GroupMember, HeadState, StateId
+from master.api.positions import EMPTY, PositionSet, union
+
+DATASETS = st.builds(
+    DatasetSpec,
+    name=st.just("digits"),
+    size=st.integers(1, 60),
+    epochs=st.integers(1, 4),
+    batch_size=st.integers(1, 40),
+)
+POSITIONS = st.sets(st.integers(0, 239)).map(lambda some: PositionSet.of(*some))
+
+
+def record(weights, *, quarantine=EMPTY, suspects=EMPTY, suspect_rank=0):
+    """A generation of so many members."""
+    members = tuple(
+        GroupMember(name=MemberName(f"t-{rank}"), incarnation=Incarnation(f"i{rank}"), address="unix:/s", share=weight)
+        for rank, weight in enumerate(weights)
+    )
+    return Generation(
+        number=1,
+        lineage=Lineage(1),
+        members=members,
+        head=HeadState(state=StateId(lineage=Lineage(1), generation=0, step=0)),
+        quarantine=quarantine,
+        suspects=suspects,
+        suspect_rank=suspect_rank,
+    )
+
+
+@given(DATASETS)
+def test_steps_cover_every_position_once_and_cross_no_epoch(dataset):
+    seen = EMPTY
+    for step in range(total_steps(dataset)):
+        positions = step_positions(dataset, step)
+        assert 0 < len(positions) <= dataset.batch_size
+        assert len({position // dataset.size for position in positions}) == 1
+        assert positions.isdisjoint(seen)
+        seen |= positions
+        assert data_of(dataset, step + 1) == seen
+    assert seen == dataset.everything
+    assert data_of(dataset, 0) == EMPTY
+
+
+def test_a_step_beyond_the_end_is_refused():
+    dataset = DatasetSpec(name="digits", size=10, epochs=2, batch_size=4)
+    assert (steps_per_epoch(dataset), total_steps(dataset)) == (3, 6)
+    with pytest.raises(ValueError, match="step 6 is not one of the 6 steps"):
+        step_positions(dataset, 6)
+
+
+@given(DATASETS, st.lists(st.integers(1, 5), min_size=1, max_size=6), POSITIONS, POSITIONS, st.data())
+def test_shares_are_a_partition_of_what_is_not_quarantined(dataset, weights, quarantine, suspects, data):
+    rank = data.draw(st.integers(0, len(weights) - 1))
+    step = data.draw(st.integers(0, total_steps(dataset) - 1))
+    positions = step_positions(dataset, step)
+    parts = shares(record(weights, quarantine=quarantine, suspects=suspects, suspect_rank=rank), positions)
+    assert len(parts) == len(weights)
+    assert union(parts) == positions - quarantine
+    assert sum(map(len, parts)) == len(positions - quarantine)
+    for other, part in enumerate(parts):
+        assert other == rank or part.isdisjoint(suspects)
+
+
+def test_shares_follow_the_weights():
+    parts = shares(record((1, 3)), PositionSet.span(0, 8))
+    assert parts == (PositionSet.span(0, 2), PositionSet.span(2, 8))
