@@ -1,13 +1,12 @@
 """The control plane of a run as a whole: room, floods of changes, and faults with one object beside the others."""
 
 import asyncio
-import sys
 import time
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, SECRETS
 from autoscaler.clusters.kubernetes.memory_api import garbage_collection
 from autoscaler.clusters.local.control_plane import control_plane, deployment_controller, pod_scheduler
-from tests.integration.clusters.local.local_cluster import DEAF, PROGRAMS, fail, nodes, running
+from tests.integration.clusters.local.local_cluster import DEAF, fail, nodes, running
 
 
 async def test_a_failing_deployment_postpones_no_kill(tmp_path, monkeypatch):
