@@ -16,6 +16,7 @@ EdlError
 │   └── CheckpointError               a checkpoint file is missing, cut short or altered
 ├── FencedError                   this process is stale: drop leases and gradients, register again (rule 14)
 │   └── StaleLineageError             the model was rolled back; gradients of the older one are worthless
+├── StepAborted                   the group broke in the middle of a step, which comes again (rule 73)
 └── InvariantViolationError       a bug: crash, and say what was seen
 
 GracePeriodExpired is outside the tree: it is not an error, but ends a process at the end of its grace period.
@@ -103,6 +104,10 @@ class FencedError(EdlError):
 
 class StaleLineageError(FencedError):
     """The model was rolled back: what was computed on the older one is worthless."""
+
+
+class StepAborted(EdlError):  # noqa: N818  an ordinary end of a step, not a fault
+    """The group broke in the middle of this step: nothing of it is applied, and `begin_step` gives it again."""
 
 
 class InvariantViolationError(EdlError):
