@@ -1,4 +1,8 @@
-"""Decisions and writes of the planner's passes, written to the journal of a run (`decisions.jsonl`)."""
+"""Decisions and writes of the planner's passes, written to the journal of a run.
+
+`decisions.jsonl` has all of them.  A decision that changes a size is an event of the run as well, each time that it is
+taken: the operator's events of one reason and one message are a series, of which only the first is an object.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,12 @@ from dataclasses import asdict
 from functools import partial
 
 from autoscaler.cluster_port import WriteOutcome
-from autoscaler.clusters.local.run_files.run_journal import RunJournal
+from autoscaler.clusters.kubernetes.objects.names import split_key
+from autoscaler.clusters.local.run_files.run_journal import DECIDED, RunJournal
 from autoscaler.domain import Action
 from autoscaler.fault_isolation import GuardedTask, JobErrors
 from autoscaler.loop import JournalEntry, Loop, LoopPass
+from autoscaler.operator.status.status_inputs import deserves_event
 
 
 class DecisionJournal:
@@ -33,7 +39,11 @@ class DecisionJournal:
         self._journal.record_decision(line | ({"message": outcome.message} if outcome.message else {}))
 
     def _record_decision(self, entry: JournalEntry) -> None:
-        self._journal.record_decision({"decision": entry.decision.reason, **asdict(entry.decision)})
+        decision = entry.decision
+        self._journal.record_decision({"decision": decision.reason, **asdict(decision)})
+        if deserves_event(decision):
+            _, name = split_key(decision.job)
+            self._journal.record_event(DECIDED, f"tj/{name}", decision.reason, decision.message)
 
     def _new_entries(self) -> list[JournalEntry]:
         entries = list(self._loop.journal)

@@ -1,7 +1,8 @@
 """Events of a run, derived from the changes of its objects and written to the run's journal.
 
-A job's are the operator's own events; those of pods, Deployments and nodes are differences of their objects.  It also
-knows, to the moment, how long each pod was pending: times in objects are whole seconds.
+A job's are the operator's own events; those of pods, Deployments and nodes are differences of their objects.  Not here:
+decisions of the planner (`decision_journal`).  It also knows, to the moment, how long each pod was pending: times in
+objects are whole seconds.
 """
 
 from __future__ import annotations
@@ -99,11 +100,12 @@ def _target_of(kind: Kind, raw: Raw) -> str:
 
 
 def _describe_event(before: Raw, after: Raw) -> Iterator[JournalLine]:
-    """An event of the operator about a job; later ones of its series are left out."""
-    if not before:
-        reason = text(after, "reason")
-        kind = "Failed" if text(after, "type") == "Warning" else "Decided" if reason in _DECISIONS else "Job"
-        yield JournalLine(kind=kind, reason=reason, message=text(after, "note"))
+    """An event of the operator about a job; later ones of its series, and decisions, are left out."""
+    if before:
+        return
+    reason, is_warning = text(after, "reason"), text(after, "type") == "Warning"
+    if is_warning or reason not in _DECISIONS:
+        yield JournalLine(kind="Failed" if is_warning else "Job", reason=reason, message=text(after, "note"))
 
 
 def _describe_job(before: Raw, after: Raw) -> Iterator[JournalLine]:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autoscaler.cli.output.phrases import format_count
-from autoscaler.clusters.local.run_files.run_journal import RunEvent
+from autoscaler.clusters.local.run_files.run_journal import DECIDED, RunEvent
 from autoscaler.domain import Bottleneck, PodPhase, Role
 from autoscaler.local_run.run_snapshot import (
     DecisionLine,
@@ -75,7 +75,7 @@ def draw(
         {
             "why this size": [_why_row(job, colours) for job in jobs if _has_open_size(job)],
             "decisions": [_change_row(line, colours) for line in changes],
-            "events": [_event_row(event) for event in events if event.kind != "Decided"],
+            "events": [_event_row(event) for event in events if event.kind != DECIDED],
         },
     )
     return Group(*parts)

@@ -176,7 +176,7 @@ def test_what_users_change_is_told(story):
 
 
 def test_what_the_operator_tells_of_a_job_is_told_once(story):
-    """A warning is a failure, a reason of the planner a decision; a longer series is no news."""
+    """A warning is a failure; a longer series is no news, nor a decision, which is told where it is taken."""
     kinds = []
     for reason, level in (("Completed", "Normal"), ("TrainerFailed", "Warning"), ("Shrunk", "Normal")):
         body = {
@@ -187,10 +187,10 @@ def test_what_the_operator_tells_of_a_job_is_told_once(story):
             "regarding": {"kind": "TrainingJob", "name": "digits", "namespace": "default"},
         }
         story.server.create(EVENTS, body, USER)
-        assert story.tell() == [("tj/digits", reason, f"{reason}!")]
+        assert story.tell() == ([] if reason == "Shrunk" else [("tj/digits", reason, f"{reason}!")])
         kinds.append(story.journal.events[-1].kind)
-    assert kinds == ["Job", "Failed", "Decided"]
-    event = story.server.get(EVENTS, "default", "digits.shrunk")
+    assert kinds == ["Job", "Failed", "Failed"]
+    event = story.server.get(EVENTS, "default", "digits.trainerfailed")
     story.server.rewrite(EVENTS, event, {**event, "series": {"count": 2}})
     assert story.tell() == []
 
@@ -217,3 +217,24 @@ def test_a_fault_with_one_decision_keeps_no_other_from_the_journal(story):
     assert story.errors.fails("default/faulty", GuardedTask.REPORT)
     (line,) = [json.loads(line) for line in story.journal.folder.decisions.read_text().splitlines()]
     assert line["job"] == "default/digits"
+
+
+def test_a_decision_taken_again_is_told_again(story):
+    """With the same words as before, which the operator's events count as one series; a size that stays is no event."""
+    grown = replace(DECISION, job="default/digits", reason=Reason.GROWN, bottleneck=Bottleneck.MAX, message="1 to 2")
+    shrunk = replace(grown, reason=Reason.SHRUNK, message="2 to 1")
+    kept = replace(grown, reason=Reason.KEPT, message="stays at 2")
+    taken = [grown, kept, shrunk, grown]
+    loop = SimpleNamespace(journal=[])
+    journal = DecisionJournal(story.journal, loop, story.errors)
+    for at_s, decision in enumerate(taken):
+        loop.journal.append(JournalEntry(at_s=float(at_s), decision=decision))
+        journal.record_pass(SimpleNamespace(applied=()))
+    told = [(event.kind, event.object, event.reason, event.message) for event in story.journal.events]
+    assert told == [
+        ("Decided", "tj/digits", "Grown", "1 to 2"),
+        ("Decided", "tj/digits", "Shrunk", "2 to 1"),
+        ("Decided", "tj/digits", "Grown", "1 to 2"),
+    ]
+    lines = [json.loads(line) for line in story.journal.folder.decisions.read_text().splitlines()]
+    assert [line["decision"] for line in lines] == ["Grown", "Kept", "Shrunk", "Grown"]

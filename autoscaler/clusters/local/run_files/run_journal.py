@@ -22,6 +22,9 @@ from autoscaler.fault_log import FaultLog
 
 log = logging.getLogger(__name__)
 
+DECIDED: Final = "Decided"
+"""Kind of an event that is a decision of the planner."""
+
 _EVENTS_AT_HAND: Final = 1000
 
 
