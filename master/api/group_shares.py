@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from master.api.identities import DatasetSpec
+from master.api.messages.checkpoint_files import BucketMarks
 from master.api.messages.generations import Generation
 from master.api.positions import EMPTY, PositionSet
 
@@ -37,6 +38,11 @@ def data_of(dataset: DatasetSpec, step: int) -> PositionSet:
     if step == 0:
         return EMPTY
     return PositionSet.span(0, step_positions(dataset, step - 1).bounds[1])
+
+
+def copy_marks(dataset: DatasetSpec, step: int, skipped: PositionSet, shard: int) -> tuple[BucketMarks, ...]:
+    """The marks of a copy's file: its shard has trained all that comes before `step` but the skipped (rule 90)."""
+    return (BucketMarks(buckets=PositionSet.of(shard), applied=data_of(dataset, step) - skipped, skipped=skipped),)
 
 
 def shares(record: Generation, positions: PositionSet) -> tuple[PositionSet, ...]:

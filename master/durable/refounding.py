@@ -40,7 +40,8 @@ def refounding_transaction(
     known = read_record(LineageRecord, before, keys.lineage)
     number = 1 + max(head.lineage, above, known.number if known else 0)
     lineage = LineageRecord(number=Lineage(number), base=head.id, quarantine=head.quarantine)
-    own_model = bool(head.files) and not head.tables  # a job with servers has tables, plain sharding has no files
+    # a job with servers has tables, plain sharding has no files, a group has a state
+    own_model = bool(head.files) and not head.tables and head.state is None
     dataset = DatasetRecord(dataset=head.dataset, tables=head.tables, own_model=own_model)
     return Transaction(
         term=term,

@@ -16,6 +16,7 @@ from master.api.messages.from_members import (
     Declare,
     Failed,
     FinalSaved,
+    GroupMessage,
     Leave,
     MemberMessage,
     OfferCheckpoint,
@@ -24,7 +25,7 @@ from master.api.messages.from_members import (
     RegisterTrainer,
     Return,
 )
-from master.api.messages.to_members import Fenced
+from master.api.messages.to_members import Fenced, Refused
 from master.job.commit import commit_protocol, head_swap, model_offers
 from master.job.dispatch import high_water, skip_agreement
 from master.job.domain.durable_records import (
@@ -164,7 +165,13 @@ _TRAINER_HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Trainer, A
 }
 
 
+_NO_GROUP: Final = "this job is none whose trainers all hold the model: its script uses shards, or it lacks spec.group"
+
+
 def _handle_trainer_message(turn: Turn, sender: MemberKey, message: MemberMessage) -> None:
+    if isinstance(message, GroupMessage):
+        turn.send(sender, Refused(field="group", message=_NO_GROUP))
+        return
     if isinstance(message, RegisterTrainer):
         trainer_handlers.handle_register(turn, message)
         return

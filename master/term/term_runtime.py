@@ -27,6 +27,7 @@ from master.api.errors import ContractError, MessageError
 from master.api.identities import HistoryId, ManifestId, Term
 from master.api.master_status import LONGEST_AGE_S, JobStatus
 from master.api.messages.from_members import MemberMessage, RegisterServer, RegisterTrainer
+from master.api.messages.generations import RegisterReplica
 from master.api.servers_answer import ServersAnswer
 from master.durable.checkpoint_folder import ADOPTION_BUDGET_S, CheckpointFolder, call_with_timeout
 from master.durable.head_file import HeadFile
@@ -283,7 +284,7 @@ class TermRuntime:
         events: list[CoreEvent] = []
         sender = stream.member
         for message in messages:
-            if isinstance(message, RegisterTrainer | RegisterServer):
+            if isinstance(message, RegisterTrainer | RegisterReplica | RegisterServer):
                 sender = MemberKey(name=message.name, incarnation=message.incarnation)
                 replaced = self._streams.register(stream, sender)
                 if replaced is not None:

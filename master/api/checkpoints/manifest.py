@@ -23,6 +23,7 @@ from master.api.errors import DocumentError, ManifestError
 from master.api.format_version import check_version
 from master.api.identities import DatasetSpec, HistoryId, Lineage, ManifestId, TableSpec, Term
 from master.api.messages.checkpoint_files import FileRecord
+from master.api.messages.generations import StateId
 from master.api.positions import PositionSet
 
 _FORMAT: Final = "edl-manifest"
@@ -52,6 +53,7 @@ class Manifest:
     created_at_s: float  # Unix time, for people; only chains that are broken off are compared by it
     history: HistoryId
     founded: Lineage
+    state: StateId | None = None  # of a group's replicas (rule 65); None: of another kind of job
 
     @property
     def is_complete(self) -> bool:

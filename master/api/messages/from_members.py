@@ -19,6 +19,7 @@ from master.api.identities import (
     Version,
 )
 from master.api.messages.checkpoint_files import BucketMarks, FileRecord
+from master.api.messages.generations import GroupProgress, LeaveRequest, LeftGeneration, OfferState, RegisterReplica
 from master.api.positions import EMPTY, PositionSet
 
 
@@ -177,6 +178,7 @@ class Declare:
     dataset: DatasetSpec
     tables: tuple[TableSpec, ...] = ()
     own_model: bool = False  # the trainer holds the model and offers checkpoints of it (rules 33 to 35)
+    layout: str = ""  # of a group: digest of the model's layout and of all that must be equal on its ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +253,12 @@ TrainerMessage = (
     RegisterTrainer | Declare | Acquire | Ack | Return | Progress | Failed | OfferCheckpoint | FinalSaved | Leave
 )
 
+GroupMessage = RegisterReplica | LeftGeneration | GroupProgress | OfferState | LeaveRequest
+"""Of a trainer in a group alone (`generations`)."""
+
+ReplicaMessage = GroupMessage | Declare | Failed | FinalSaved | Leave
+"""Of a trainer in a group."""
+
 ServerMessage = (
     RegisterServer
     | MarksReport
@@ -268,4 +276,4 @@ ServerMessage = (
     | BackupSilent
 )
 
-MemberMessage = TrainerMessage | ServerMessage
+MemberMessage = TrainerMessage | GroupMessage | ServerMessage

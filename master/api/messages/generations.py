@@ -121,6 +121,7 @@ class OfferState:
     """COMMIT (rule 87): a copy of the replica at `state` is written; `shards` files of one state make a checkpoint.
 
     `stamp`: the generation in which the copy was taken, or of a later sync that kept the state (rules 85, 86).
+    Answered OfferAnswered, and asked again until then.  `file.marks`: `group_shares.copy_marks`.
     """
 
     offer: int
@@ -134,7 +135,10 @@ class OfferState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveRequest:
-    """This trainer terminates within `grace_s`: the next planned generation leaves it out (rules 79, 83)."""
+    """This trainer terminates within `grace_s`: the next planned generation leaves it out (rules 79, 83).
+
+    It ends after the switch to a generation without it, or when it is Released.
+    """
 
     grace_s: float
     reason: str = ""
@@ -165,6 +169,13 @@ class BrokenGeneration:
     """BROKEN (rule 74): leave everything up to this number, and report."""
 
     number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyWanted:
+    """Copy the replica at the next boundary and offer it, within `deadline_s`: whoever leaves waits for it (83)."""
+
+    deadline_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

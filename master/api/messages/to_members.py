@@ -19,6 +19,13 @@ from master.api.identities import (
     Version,
 )
 from master.api.messages.checkpoint_files import FileRecord
+from master.api.messages.generations import (
+    BrokenGeneration,
+    CopyWanted,
+    GroupEnded,
+    NewGeneration,
+    ReplicaRegistered,
+)
 from master.api.positions import EMPTY, PositionSet
 
 
@@ -108,7 +115,7 @@ class RankChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferAnswered:
-    """Answer to OfferCheckpoint: committed under `manifest`, or refused with the reason."""
+    """Answer to OfferCheckpoint or OfferState: committed under `manifest`, or refused with the reason."""
 
     offer: int
     manifest: ManifestId | None
@@ -238,7 +245,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
-    """This server owns nothing any more and may end (rule 49)."""
+    """This server owns nothing any more, or this trainer of a group is awaited by nobody: it may end (rules 49, 83)."""
 
 
 ToTrainer = (
@@ -254,6 +261,20 @@ ToTrainer = (
     | Fenced
     | Refused
 )
+
+ToReplica = (
+    ReplicaRegistered
+    | Declared
+    | NewGeneration
+    | BrokenGeneration
+    | CopyWanted
+    | OfferAnswered
+    | GroupEnded
+    | Released
+    | Fenced
+    | Refused
+)
+"""To a trainer in a group (`generations`)."""
 
 ToServer = (
     ServerWelcome
@@ -271,4 +292,4 @@ ToServer = (
     | Refused
 )
 
-MasterMessage = ToTrainer | ToServer
+MasterMessage = ToTrainer | ToReplica | ToServer

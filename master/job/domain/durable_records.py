@@ -61,6 +61,7 @@ class DatasetRecord:
     dataset: DatasetSpec
     tables: tuple[TableSpec, ...] = ()
     own_model: bool = False  # a job without servers whose trainer holds the model (rules 33 to 35)
+    layout: str = ""  # of a group's replicas; empty: of another kind of job, or unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

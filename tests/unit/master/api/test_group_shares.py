@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master.api.group_shares import data_of, shares, step_positions, steps_per_epoch, total_steps
+from master.api.group_shares import copy_marks, data_of, shares, step_positions, steps_per_epoch, total_steps
 from master.api.identities import DatasetSpec, Incarnation, Lineage, MemberName
 from master.api.messages.generations import Generation, GroupMember, HeadState, StateId
 from master.api.positions import EMPTY, PositionSet, union
@@ -73,3 +73,12 @@ def test_shares_are_a_partition_of_what_is_not_quarantined(dataset, weights, qua
 def test_shares_follow_the_weights():
     parts = shares(record((1, 3)), PositionSet.span(0, 8))
     assert parts == (PositionSet.span(0, 2), PositionSet.span(2, 8))
+
+
+def test_the_marks_of_shards_agree_and_name_each_shard_once():
+    """A checkpoint whose files are the shards of one state contradicts nothing that `audit` compares (rule 90)."""
+    dataset, skipped = DatasetSpec(name="digits", size=10, epochs=2, batch_size=4), PositionSet.span(1, 3)
+    marks = [one for shard in range(3) for one in copy_marks(dataset, 4, skipped, shard)]
+    assert union(one.buckets for one in marks) == PositionSet.span(0, 3)
+    assert {one.applied for one in marks} == {PositionSet.span(0, 14) - skipped}
+    assert {one.skipped for one in marks} == {skipped}

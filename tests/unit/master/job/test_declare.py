@@ -23,6 +23,7 @@ from master.api.messages.from_members import (
     ServerMessage,
     TrainerMessage,
 )
+from master.api.messages.generations import RegisterReplica
 from master.api.messages.to_members import Declared, Ended, Granted, RankChanged, Refused, Registered, ServerWelcome
 from master.api.positions import EMPTY
 from master.job import machine
@@ -326,3 +327,14 @@ def test_every_message_of_a_member_has_a_handler():
     """A message without one would be answered as if its sender were not registered."""
     assert {RegisterServer, *server_handlers.HANDLERS} == set(get_args(ServerMessage))
     assert {RegisterTrainer, *machine._TRAINER_HANDLERS} == set(get_args(TrainerMessage))
+
+
+def test_a_trainer_of_a_group_is_refused_where_the_job_is_none():
+    """Its script declares a replica; the words say what is missing."""
+    driver = plain()
+    said = RegisterReplica(
+        name=T0.name, ordinal=0, incarnation=T0.incarnation, address="unix:/x", left=0, generation=0, state=None
+    )
+    (answer,) = driver.send(T0, said)
+    assert isinstance(answer, Refused)
+    assert (answer.field, "spec.group" in answer.message) == ("group", True)

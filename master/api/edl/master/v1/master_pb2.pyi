@@ -107,6 +107,31 @@ ELEMENT_TYPE_FLOAT64: ElementType.ValueType  # 2
 ELEMENT_TYPE_INT64: ElementType.ValueType  # 3
 Global___ElementType: _TypeAlias = ElementType  # noqa: Y015
 
+class _GroupPhase:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _GroupPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupPhase.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    GROUP_PHASE_UNSPECIFIED: _GroupPhase.ValueType  # 0
+    GROUP_PHASE_OUT: _GroupPhase.ValueType  # 1
+    GROUP_PHASE_SYNC: _GroupPhase.ValueType  # 2
+    GROUP_PHASE_TRANSFER: _GroupPhase.ValueType  # 3
+    GROUP_PHASE_COMPUTE: _GroupPhase.ValueType  # 4
+    GROUP_PHASE_REDUCE: _GroupPhase.ValueType  # 5
+    GROUP_PHASE_DONE: _GroupPhase.ValueType  # 6
+
+class GroupPhase(_GroupPhase, metaclass=_GroupPhaseEnumTypeWrapper): ...
+
+GROUP_PHASE_UNSPECIFIED: GroupPhase.ValueType  # 0
+GROUP_PHASE_OUT: GroupPhase.ValueType  # 1
+GROUP_PHASE_SYNC: GroupPhase.ValueType  # 2
+GROUP_PHASE_TRANSFER: GroupPhase.ValueType  # 3
+GROUP_PHASE_COMPUTE: GroupPhase.ValueType  # 4
+GROUP_PHASE_REDUCE: GroupPhase.ValueType  # 5
+GROUP_PHASE_DONE: GroupPhase.ValueType  # 6
+Global___GroupPhase: _TypeAlias = GroupPhase  # noqa: Y015
+
 class _CutRefusal:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -326,6 +351,11 @@ class MemberMessage(_message.Message):
     OFFER_CHECKPOINT_FIELD_NUMBER: _builtins.int
     FINAL_SAVED_FIELD_NUMBER: _builtins.int
     LEAVE_FIELD_NUMBER: _builtins.int
+    REGISTER_REPLICA_FIELD_NUMBER: _builtins.int
+    LEFT_GENERATION_FIELD_NUMBER: _builtins.int
+    GROUP_PROGRESS_FIELD_NUMBER: _builtins.int
+    OFFER_STATE_FIELD_NUMBER: _builtins.int
+    LEAVE_REQUEST_FIELD_NUMBER: _builtins.int
     REGISTER_SERVER_FIELD_NUMBER: _builtins.int
     MARKS_REPORT_FIELD_NUMBER: _builtins.int
     RESTORED_FIELD_NUMBER: _builtins.int
@@ -358,6 +388,16 @@ class MemberMessage(_message.Message):
     def final_saved(self) -> Global___FinalSaved: ...
     @_builtins.property
     def leave(self) -> Global___Leave: ...
+    @_builtins.property
+    def register_replica(self) -> Global___RegisterReplica: ...
+    @_builtins.property
+    def left_generation(self) -> Global___LeftGeneration: ...
+    @_builtins.property
+    def group_progress(self) -> Global___GroupProgress: ...
+    @_builtins.property
+    def offer_state(self) -> Global___OfferState: ...
+    @_builtins.property
+    def leave_request(self) -> Global___LeaveRequest: ...
     @_builtins.property
     def register_server(self) -> Global___RegisterServer: ...
     @_builtins.property
@@ -398,6 +438,11 @@ class MemberMessage(_message.Message):
         offer_checkpoint: Global___OfferCheckpoint | None = ...,
         final_saved: Global___FinalSaved | None = ...,
         leave: Global___Leave | None = ...,
+        register_replica: Global___RegisterReplica | None = ...,
+        left_generation: Global___LeftGeneration | None = ...,
+        group_progress: Global___GroupProgress | None = ...,
+        offer_state: Global___OfferState | None = ...,
+        leave_request: Global___LeaveRequest | None = ...,
         register_server: Global___RegisterServer | None = ...,
         marks_report: Global___MarksReport | None = ...,
         restored: Global___Restored | None = ...,
@@ -413,11 +458,11 @@ class MemberMessage(_message.Message):
         server_report: Global___ServerReport | None = ...,
         backup_silent: Global___BackupSilent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "backup_silent", b"backup_silent", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "held", b"held", "installed", b"installed", "leave", b"leave", "marks_report", b"marks_report", "offer_checkpoint", b"offer_checkpoint", "progress", b"progress", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "server_report", b"server_report", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "backup_silent", b"backup_silent", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "group_progress", b"group_progress", "held", b"held", "installed", b"installed", "leave", b"leave", "leave_request", b"leave_request", "left_generation", b"left_generation", "marks_report", b"marks_report", "offer_checkpoint", b"offer_checkpoint", "offer_state", b"offer_state", "progress", b"progress", "register_replica", b"register_replica", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "server_report", b"server_report", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "backup_silent", b"backup_silent", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "held", b"held", "installed", b"installed", "leave", b"leave", "marks_report", b"marks_report", "offer_checkpoint", b"offer_checkpoint", "progress", b"progress", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "server_report", b"server_report", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "backup_silent", b"backup_silent", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "group_progress", b"group_progress", "held", b"held", "installed", b"installed", "leave", b"leave", "leave_request", b"leave_request", "left_generation", b"left_generation", "marks_report", b"marks_report", "offer_checkpoint", b"offer_checkpoint", "offer_state", b"offer_state", "progress", b"progress", "register_replica", b"register_replica", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "server_report", b"server_report", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_trainer", "declare", "acquire", "ack", "return", "progress", "failed", "offer_checkpoint", "final_saved", "leave", "register_server", "marks_report", "restored", "restore_failed", "held", "cut_taken", "cut_refused", "written", "skip_answer", "installed", "activated", "server_leaving", "server_report", "backup_silent"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_trainer", "declare", "acquire", "ack", "return", "progress", "failed", "offer_checkpoint", "final_saved", "leave", "register_replica", "left_generation", "group_progress", "offer_state", "leave_request", "register_server", "marks_report", "restored", "restore_failed", "held", "cut_taken", "cut_refused", "written", "skip_answer", "installed", "activated", "server_leaving", "server_report", "backup_silent"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -438,6 +483,11 @@ class MasterMessage(_message.Message):
     ROUTE_CHANGED_FIELD_NUMBER: _builtins.int
     RANK_CHANGED_FIELD_NUMBER: _builtins.int
     OFFER_ANSWERED_FIELD_NUMBER: _builtins.int
+    REPLICA_REGISTERED_FIELD_NUMBER: _builtins.int
+    NEW_GENERATION_FIELD_NUMBER: _builtins.int
+    BROKEN_GENERATION_FIELD_NUMBER: _builtins.int
+    GROUP_ENDED_FIELD_NUMBER: _builtins.int
+    COPY_WANTED_FIELD_NUMBER: _builtins.int
     SERVER_WELCOME_FIELD_NUMBER: _builtins.int
     ASK_MARKS_FIELD_NUMBER: _builtins.int
     RESTORE_FIELD_NUMBER: _builtins.int
@@ -471,6 +521,16 @@ class MasterMessage(_message.Message):
     def rank_changed(self) -> Global___RankChanged: ...
     @_builtins.property
     def offer_answered(self) -> Global___OfferAnswered: ...
+    @_builtins.property
+    def replica_registered(self) -> Global___ReplicaRegistered: ...
+    @_builtins.property
+    def new_generation(self) -> Global___NewGeneration: ...
+    @_builtins.property
+    def broken_generation(self) -> Global___BrokenGeneration: ...
+    @_builtins.property
+    def group_ended(self) -> Global___GroupEnded: ...
+    @_builtins.property
+    def copy_wanted(self) -> Global___CopyWanted: ...
     @_builtins.property
     def server_welcome(self) -> Global___ServerWelcome: ...
     @_builtins.property
@@ -507,6 +567,11 @@ class MasterMessage(_message.Message):
         route_changed: Global___RouteChanged | None = ...,
         rank_changed: Global___RankChanged | None = ...,
         offer_answered: Global___OfferAnswered | None = ...,
+        replica_registered: Global___ReplicaRegistered | None = ...,
+        new_generation: Global___NewGeneration | None = ...,
+        broken_generation: Global___BrokenGeneration | None = ...,
+        group_ended: Global___GroupEnded | None = ...,
+        copy_wanted: Global___CopyWanted | None = ...,
         server_welcome: Global___ServerWelcome | None = ...,
         ask_marks: Global___AskMarks | None = ...,
         restore: Global___Restore | None = ...,
@@ -519,11 +584,11 @@ class MasterMessage(_message.Message):
         forget: Global___Forget | None = ...,
         released: Global___Released | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["activate", b"activate", "ask_marks", b"ask_marks", "body", b"body", "cut", b"cut", "declared", b"declared", "drain", b"drain", "drop", b"drop", "ended", b"ended", "fenced", b"fenced", "forget", b"forget", "freeze", b"freeze", "granted", b"granted", "hold", b"hold", "offer_answered", b"offer_answered", "rank_changed", b"rank_changed", "refused", b"refused", "registered", b"registered", "released", b"released", "restore", b"restore", "route_changed", b"route_changed", "server_welcome", b"server_welcome", "skip", b"skip", "wait", b"wait"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["activate", b"activate", "ask_marks", b"ask_marks", "body", b"body", "broken_generation", b"broken_generation", "copy_wanted", b"copy_wanted", "cut", b"cut", "declared", b"declared", "drain", b"drain", "drop", b"drop", "ended", b"ended", "fenced", b"fenced", "forget", b"forget", "freeze", b"freeze", "granted", b"granted", "group_ended", b"group_ended", "hold", b"hold", "new_generation", b"new_generation", "offer_answered", b"offer_answered", "rank_changed", b"rank_changed", "refused", b"refused", "registered", b"registered", "released", b"released", "replica_registered", b"replica_registered", "restore", b"restore", "route_changed", b"route_changed", "server_welcome", b"server_welcome", "skip", b"skip", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activate", b"activate", "ask_marks", b"ask_marks", "body", b"body", "cut", b"cut", "declared", b"declared", "drain", b"drain", "drop", b"drop", "ended", b"ended", "fenced", b"fenced", "forget", b"forget", "freeze", b"freeze", "granted", b"granted", "hold", b"hold", "offer_answered", b"offer_answered", "rank_changed", b"rank_changed", "refused", b"refused", "registered", b"registered", "released", b"released", "restore", b"restore", "route_changed", b"route_changed", "server_welcome", b"server_welcome", "skip", b"skip", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activate", b"activate", "ask_marks", b"ask_marks", "body", b"body", "broken_generation", b"broken_generation", "copy_wanted", b"copy_wanted", "cut", b"cut", "declared", b"declared", "drain", b"drain", "drop", b"drop", "ended", b"ended", "fenced", b"fenced", "forget", b"forget", "freeze", b"freeze", "granted", b"granted", "group_ended", b"group_ended", "hold", b"hold", "new_generation", b"new_generation", "offer_answered", b"offer_answered", "rank_changed", b"rank_changed", "refused", b"refused", "registered", b"registered", "released", b"released", "replica_registered", b"replica_registered", "restore", b"restore", "route_changed", b"route_changed", "server_welcome", b"server_welcome", "skip", b"skip", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["fenced", "refused", "registered", "declared", "granted", "wait", "ended", "drain", "route_changed", "rank_changed", "offer_answered", "server_welcome", "ask_marks", "restore", "hold", "cut", "drop", "skip", "freeze", "activate", "forget", "released"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["fenced", "refused", "registered", "declared", "granted", "wait", "ended", "drain", "route_changed", "rank_changed", "offer_answered", "replica_registered", "new_generation", "broken_generation", "group_ended", "copy_wanted", "server_welcome", "ask_marks", "restore", "hold", "cut", "drop", "skip", "freeze", "activate", "forget", "released"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -934,7 +999,9 @@ class Declare(_message.Message):
     DATASET_FIELD_NUMBER: _builtins.int
     TABLES_FIELD_NUMBER: _builtins.int
     OWN_MODEL_FIELD_NUMBER: _builtins.int
+    LAYOUT_FIELD_NUMBER: _builtins.int
     own_model: _builtins.bool
+    layout: _builtins.str
     @_builtins.property
     def dataset(self) -> Global___DatasetSpec: ...
     @_builtins.property
@@ -945,10 +1012,11 @@ class Declare(_message.Message):
         dataset: Global___DatasetSpec | None = ...,
         tables: _abc.Iterable[Global___TableSpec] | None = ...,
         own_model: _builtins.bool = ...,
+        layout: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "own_model", b"own_model", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "layout", b"layout", "own_model", b"own_model", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1152,6 +1220,442 @@ class Leave(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Leave: _TypeAlias = Leave  # noqa: Y015
+
+@_typing.final
+class StateId(_message.Message):
+    """---- groups ---------------------------------------------------------------------------------------------------------"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    lineage: _builtins.int
+    generation: _builtins.int
+    step: _builtins.int
+    def __init__(
+        self,
+        *,
+        lineage: _builtins.int = ...,
+        generation: _builtins.int = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "lineage", b"lineage", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StateId: _TypeAlias = StateId  # noqa: Y015
+
+@_typing.final
+class GroupMember(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    incarnation: _builtins.str
+    address: _builtins.str
+    share: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        incarnation: _builtins.str = ...,
+        address: _builtins.str = ...,
+        share: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation", "name", b"name", "share", b"share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupMember: _TypeAlias = GroupMember  # noqa: Y015
+
+@_typing.final
+class HeadState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    manifest: _builtins.str
+    skipped: _builtins.bytes
+    @_builtins.property
+    def state(self) -> Global___StateId: ...
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileRecord]: ...
+    def __init__(
+        self,
+        *,
+        state: Global___StateId | None = ...,
+        manifest: _builtins.str | None = ...,
+        skipped: _builtins.bytes = ...,
+        files: _abc.Iterable[Global___FileRecord] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_manifest", b"_manifest", "manifest", b"manifest", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_manifest", b"_manifest", "files", b"files", "manifest", b"manifest", "skipped", b"skipped", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__manifest: _TypeAlias = _typing.Literal["manifest"]  # noqa: Y015
+    _WhichOneofArgType__manifest: _TypeAlias = _typing.Literal["_manifest", b"_manifest"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__manifest) -> _WhichOneofReturnType__manifest | None: ...
+
+Global___HeadState: _TypeAlias = HeadState  # noqa: Y015
+
+@_typing.final
+class Generation(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    PLANNED_FROM_FIELD_NUMBER: _builtins.int
+    QUARANTINE_FIELD_NUMBER: _builtins.int
+    SUSPECTS_FIELD_NUMBER: _builtins.int
+    SUSPECT_RANK_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    lineage: _builtins.int
+    planned_from: _builtins.int
+    quarantine: _builtins.bytes
+    suspects: _builtins.bytes
+    suspect_rank: _builtins.int
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupMember]: ...
+    @_builtins.property
+    def head(self) -> Global___HeadState: ...
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        lineage: _builtins.int = ...,
+        members: _abc.Iterable[Global___GroupMember] | None = ...,
+        head: Global___HeadState | None = ...,
+        planned_from: _builtins.int = ...,
+        quarantine: _builtins.bytes = ...,
+        suspects: _builtins.bytes = ...,
+        suspect_rank: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "lineage", b"lineage", "members", b"members", "number", b"number", "planned_from", b"planned_from", "quarantine", b"quarantine", "suspect_rank", b"suspect_rank", "suspects", b"suspects"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Generation: _TypeAlias = Generation  # noqa: Y015
+
+@_typing.final
+class RegisterReplica(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ORDINAL_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    LEFT_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    HAS_FINAL_HOOK_FIELD_NUMBER: _builtins.int
+    IS_LEAVING_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    ordinal: _builtins.int
+    incarnation: _builtins.str
+    address: _builtins.str
+    generation: _builtins.int
+    left: _builtins.int
+    has_final_hook: _builtins.bool
+    is_leaving: _builtins.bool
+    @_builtins.property
+    def state(self) -> Global___StateId: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        ordinal: _builtins.int = ...,
+        incarnation: _builtins.str = ...,
+        address: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        left: _builtins.int = ...,
+        state: Global___StateId | None = ...,
+        has_final_hook: _builtins.bool = ...,
+        is_leaving: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "address", b"address", "generation", b"generation", "has_final_hook", b"has_final_hook", "incarnation", b"incarnation", "is_leaving", b"is_leaving", "left", b"left", "name", b"name", "ordinal", b"ordinal", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__state: _TypeAlias = _typing.Literal["state"]  # noqa: Y015
+    _WhichOneofArgType__state: _TypeAlias = _typing.Literal["_state", b"_state"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__state) -> _WhichOneofReturnType__state | None: ...
+
+Global___RegisterReplica: _TypeAlias = RegisterReplica  # noqa: Y015
+
+@_typing.final
+class LeftGeneration(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEFT_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    left: _builtins.int
+    @_builtins.property
+    def state(self) -> Global___StateId: ...
+    def __init__(
+        self,
+        *,
+        left: _builtins.int = ...,
+        state: Global___StateId | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "left", b"left", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__state: _TypeAlias = _typing.Literal["state"]  # noqa: Y015
+    _WhichOneofArgType__state: _TypeAlias = _typing.Literal["_state", b"_state"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__state) -> _WhichOneofReturnType__state | None: ...
+
+Global___LeftGeneration: _TypeAlias = LeftGeneration  # noqa: Y015
+
+@_typing.final
+class GroupProgress(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    IS_SYNCED_FIELD_NUMBER: _builtins.int
+    STEPS_BEGUN_FIELD_NUMBER: _builtins.int
+    MEDIAN_STEP_S_FIELD_NUMBER: _builtins.int
+    SAMPLES_PER_S_FIELD_NUMBER: _builtins.int
+    PAUSE_S_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    phase: Global___GroupPhase.ValueType
+    is_synced: _builtins.bool
+    steps_begun: _builtins.int
+    median_step_s: _builtins.float
+    samples_per_s: _builtins.float
+    pause_s: _builtins.float
+    @_builtins.property
+    def state(self) -> Global___StateId: ...
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        phase: Global___GroupPhase.ValueType = ...,
+        state: Global___StateId | None = ...,
+        is_synced: _builtins.bool = ...,
+        steps_begun: _builtins.int = ...,
+        median_step_s: _builtins.float = ...,
+        samples_per_s: _builtins.float = ...,
+        pause_s: _builtins.float = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "generation", b"generation", "is_synced", b"is_synced", "median_step_s", b"median_step_s", "metrics", b"metrics", "pause_s", b"pause_s", "phase", b"phase", "samples_per_s", b"samples_per_s", "state", b"state", "steps_begun", b"steps_begun"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__state: _TypeAlias = _typing.Literal["state"]  # noqa: Y015
+    _WhichOneofArgType__state: _TypeAlias = _typing.Literal["_state", b"_state"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__state) -> _WhichOneofReturnType__state | None: ...
+
+Global___GroupProgress: _TypeAlias = GroupProgress  # noqa: Y015
+
+@_typing.final
+class OfferState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFER_FIELD_NUMBER: _builtins.int
+    STAMP_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    offer: _builtins.int
+    stamp: _builtins.int
+    skipped: _builtins.bytes
+    shard: _builtins.int
+    shards: _builtins.int
+    @_builtins.property
+    def state(self) -> Global___StateId: ...
+    @_builtins.property
+    def file(self) -> Global___FileRecord: ...
+    def __init__(
+        self,
+        *,
+        offer: _builtins.int = ...,
+        stamp: _builtins.int = ...,
+        state: Global___StateId | None = ...,
+        skipped: _builtins.bytes = ...,
+        shard: _builtins.int = ...,
+        shards: _builtins.int = ...,
+        file: Global___FileRecord | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "offer", b"offer", "shard", b"shard", "shards", b"shards", "skipped", b"skipped", "stamp", b"stamp", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OfferState: _TypeAlias = OfferState  # noqa: Y015
+
+@_typing.final
+class LeaveRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRACE_S_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    grace_s: _builtins.float
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        grace_s: _builtins.float = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grace_s", b"grace_s", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaveRequest: _TypeAlias = LeaveRequest  # noqa: Y015
+
+@_typing.final
+class ReplicaRegistered(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERM_FIELD_NUMBER: _builtins.int
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    DATASET_FIELD_NUMBER: _builtins.int
+    REPORT_EVERY_S_FIELD_NUMBER: _builtins.int
+    term: _builtins.int
+    lineage: _builtins.int
+    report_every_s: _builtins.float
+    @_builtins.property
+    def dataset(self) -> Global___DatasetSpec: ...
+    def __init__(
+        self,
+        *,
+        term: _builtins.int = ...,
+        lineage: _builtins.int = ...,
+        dataset: Global___DatasetSpec | None = ...,
+        report_every_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dataset", b"_dataset", "dataset", b"dataset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dataset", b"_dataset", "dataset", b"dataset", "lineage", b"lineage", "report_every_s", b"report_every_s", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__dataset: _TypeAlias = _typing.Literal["dataset"]  # noqa: Y015
+    _WhichOneofArgType__dataset: _TypeAlias = _typing.Literal["_dataset", b"_dataset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dataset) -> _WhichOneofReturnType__dataset | None: ...
+
+Global___ReplicaRegistered: _TypeAlias = ReplicaRegistered  # noqa: Y015
+
+@_typing.final
+class NewGeneration(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECORD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def record(self) -> Global___Generation: ...
+    def __init__(
+        self,
+        *,
+        record: Global___Generation | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NewGeneration: _TypeAlias = NewGeneration  # noqa: Y015
+
+@_typing.final
+class BrokenGeneration(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BrokenGeneration: _TypeAlias = BrokenGeneration  # noqa: Y015
+
+@_typing.final
+class CopyWanted(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEADLINE_S_FIELD_NUMBER: _builtins.int
+    deadline_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        deadline_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_s", b"deadline_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyWanted: _TypeAlias = CopyWanted  # noqa: Y015
+
+@_typing.final
+class GroupEnded(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FINAL_SAVER_FIELD_NUMBER: _builtins.int
+    final_saver: _builtins.bool
+    def __init__(
+        self,
+        *,
+        final_saver: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["final_saver", b"final_saver"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupEnded: _TypeAlias = GroupEnded  # noqa: Y015
 
 @_typing.final
 class RegisterServer(_message.Message):

@@ -17,6 +17,7 @@ from master.api.checkpoints.manifest import (
 from master.api.errors import ManifestError
 from master.api.identities import BucketId, DatasetSpec, HistoryId, Lineage, ManifestId, TableSpec, Term
 from master.api.messages.checkpoint_files import BucketMarks, FileRecord
+from master.api.messages.generations import StateId
 from master.api.positions import EMPTY, PositionSet
 
 DATA = PositionSet.from_ranges([(0, 900), (960, 1000)])
@@ -69,6 +70,8 @@ def test_a_manifest_survives_its_file():
     assert decode_manifest(encode_manifest(MANIFEST)) == MANIFEST
     child = replace(MANIFEST, id=ManifestId("l1-t7-2"), parent=MANIFEST.id, files=(), tables=())
     assert decode_manifest(encode_manifest(child)) == child
+    group = replace(child, state=StateId(lineage=Lineage(1), generation=4, step=31))
+    assert decode_manifest(encode_manifest(group)) == group
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 1000])
