@@ -55,7 +55,7 @@ def find_size_problem(name: str, job: Job, role: str, count: int) -> str:
     if role == "servers":
         return _find_server_problem(name, job, count)
     if count and not job.trainer.is_allowed(count):
-        sizes = f"{job.trainer.sizes} trainers"
+        sizes = f"{job.trainer.sizes_text} trainers"
         return f"spec.trainer.replicas: tj/{name} may have {sizes}, or 0 for EDL's choice; not {count}"
     return ""
 

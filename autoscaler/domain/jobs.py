@@ -6,9 +6,13 @@ fulfil is checked once more, since a plan that rests on a wrong one would be wro
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from math import inf
+from typing import Final
 
 from autoscaler.domain.cluster import JobName, Role, Shape, Trait
 from autoscaler.errors import InvalidSpecError
@@ -27,7 +31,8 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSpec:
-    """How many trainers, of which shape.  Allowed sizes: min, min + step, ... up to max; or the powers of two there.
+    """How many trainers, of which shape.  Allowed sizes: min, min + step, ... up to max; or the powers of two there; or
+    the listed `sizes`, from min to max.
 
     `per_node`: trainers come so many to a node, for jobs that fill whole machines; every size is a multiple of it.
     """
@@ -37,6 +42,7 @@ class TrainerSpec:
     max_replicas: int
     step: int = 1
     powers_of_two: bool = False
+    sizes: tuple[int, ...] = ()  # ascending; empty: by step, or by powers of two
     per_node: int = 1
     pinned_replicas: int = 0  # 0: EDL decides; above 0: this size and no other, while it fits
     min_run_s: float = 0.0  # a younger trainer is removed only by forced changes
@@ -46,28 +52,26 @@ class TrainerSpec:
         if not 1 <= self.min_replicas <= self.max_replicas:
             problem = f"is {self.min_replicas}, maxReplicas is {self.max_replicas}"
             raise InvalidSpecError("spec.trainer.minReplicas", problem, "1 <= minReplicas <= maxReplicas")
-        if self.step < 1:
-            raise InvalidSpecError("spec.trainer.step", f"is {self.step}", "1 or more")
-        if self.powers_of_two and self.step != 1:
-            raise InvalidSpecError("spec.trainer.step", "cannot be combined with powersOfTwo", "remove one of the two")
-        if self.powers_of_two and not is_power_of_two(self.min_replicas):
-            raise InvalidSpecError("spec.trainer.minReplicas", f"is {self.min_replicas}", "a power of two")
         if self.per_node < 1:
             raise InvalidSpecError("spec.trainer.perNode", f"is {self.per_node}", "1 or more")
+        self._check_sizes()
         if self.min_replicas % self.per_node:
             problem = f"is {self.min_replicas}, perNode is {self.per_node}"
             raise InvalidSpecError("spec.trainer.minReplicas", problem, "a multiple of perNode")
-        if not self.powers_of_two and self.step % self.per_node:
+        if not (self.powers_of_two or self.sizes) and self.step % self.per_node:
             problem = f"is {self.step}, perNode is {self.per_node}"
             raise InvalidSpecError("spec.trainer.step", problem, "a multiple of perNode")
         if not 0.0 <= self.min_run_s < inf:
             raise InvalidSpecError("spec.trainer.minRunSeconds", f"is {self.min_run_s}", "0 or more")
         if self.pinned_replicas and not self.is_allowed(self.pinned_replicas):
-            raise InvalidSpecError("spec.trainer.replicas", f"is {self.pinned_replicas}", f"{self.sizes}, or 0")
+            raise InvalidSpecError("spec.trainer.replicas", f"is {self.pinned_replicas}", f"{self.sizes_text}, or 0")
 
     @property
-    def sizes(self) -> str:
+    def sizes_text(self) -> str:
         """The allowed sizes in words."""
+        if self.sizes:
+            *others, last = map(str, self.sizes)
+            return f"{', '.join(others)} or {last}" if others else last
         if self.powers_of_two:
             return f"the powers of two from {self.min_replicas} to {self.max_replicas}"
         return f"{self.min_replicas} to {self.max_replicas}" + (f" in steps of {self.step}" if self.step > 1 else "")
@@ -84,18 +88,63 @@ class TrainerSpec:
     def largest_allowed(self, size: int) -> int:
         """The largest allowed size that is at most `size`; never below the minimum."""
         size = max(self.min_replicas, min(size, self.max_replicas))
+        if self.sizes:
+            return self.sizes[bisect_right(self.sizes, size) - 1]
         if self.powers_of_two:
             return 1 << size.bit_length() - 1
         return size - (size - self.min_replicas) % self.step
 
     def next_size(self, size: int) -> int | None:
         """The smallest allowed size above `size`; None at the ceiling."""
-        standing = self.largest_allowed(size)
         if size < self.min_replicas:
             following = self.min_replicas
+        elif self.sizes:
+            above = bisect_right(self.sizes, size)
+            following = self.sizes[above] if above < len(self.sizes) else self.max_replicas + 1
         else:
+            standing = self.largest_allowed(size)
             following = 2 * standing if self.powers_of_two else standing + self.step
         return following if following <= self.ceiling else None
+
+    @property
+    def is_by_single_trainers(self) -> bool:
+        """True if every size from the minimum to the maximum is allowed."""
+        is_listed_whole = len(self.sizes) == self.max_replicas - self.min_replicas + 1
+        return is_listed_whole if self.sizes else self.step == 1 and not self.powers_of_two
+
+    def _check_sizes(self) -> None:
+        """Raise InvalidSpecError for a step, powers of two or listed sizes that contradict each other or the bounds."""
+        if self.step < 1:
+            raise InvalidSpecError("spec.trainer.step", f"is {self.step}", "1 or more")
+        if self.powers_of_two and self.step != 1:
+            raise InvalidSpecError("spec.trainer.step", "cannot be combined with powersOfTwo", "remove one of the two")
+        if self.powers_of_two and not is_power_of_two(self.min_replicas):
+            raise InvalidSpecError("spec.trainer.minReplicas", f"is {self.min_replicas}", "a power of two")
+        if not self.sizes:
+            return
+        if problem := find_size_problem(self.sizes, self.min_replicas, self.max_replicas, self.per_node):
+            raise InvalidSpecError("spec.trainer.sizes", *problem)
+        if self.powers_of_two:
+            raise InvalidSpecError("spec.trainer.sizes", *SIZES_BESIDE_POWERS)
+        if self.step != 1:
+            raise InvalidSpecError("spec.trainer.step", *STEP_BESIDE_SIZES)
+
+
+STEP_BESIDE_SIZES: Final = ("cannot be combined with sizes", "remove one of the two")
+SIZES_BESIDE_POWERS: Final = ("cannot be combined with powersOfTwo", "remove one of the two")
+
+
+def find_size_problem(sizes: Sequence[int], low: int, high: int, per_node: int) -> tuple[str, str] | None:
+    """Problem and hint of listed sizes for a job of `low` to `high` trainers; None if they are as they should be."""
+    shown = ", ".join(map(str, sizes))
+    if any(after <= before for before, after in pairwise(sizes)):
+        return f"are {shown}", "write each size once, in ascending order"
+    if not sizes or sizes[0] != low:
+        return f"are {shown or 'empty'}, and minReplicas is {low}", "the first size is minReplicas"
+    if sizes[-1] != high:
+        return f"are {shown}, and maxReplicas is {high}", "the last size is maxReplicas"
+    odd = next((size for size in sizes if size % per_node), None)
+    return None if odd is None else (f"contain {odd}, and perNode is {per_node}", "multiples of perNode")
 
 
 def is_power_of_two(number: int) -> bool:

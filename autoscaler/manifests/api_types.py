@@ -65,11 +65,15 @@ class ReplicaBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerRole(Generic[Template]):
-    """Trainers: the job is resized by `step`, or by doubling and halving; `per_node` of them share a node."""
+    """Trainers: the job is resized by `step`, by doubling and halving, or from one of `sizes` to another.
+
+    `per_node` of them share a node.
+    """
 
     replicas: ReplicaBounds
     step: int
     powers_of_two: bool
+    sizes: tuple[int, ...] = ()  # allowed numbers instead of steps
     per_node: int
     resize_cost_s: float
     min_run_s: float = 0.0
@@ -107,6 +111,22 @@ def too_many_copies(copies: int, most_servers: int) -> tuple[str, str]:
     """Problem and hint for more copies than there can be servers."""
     most = "one server" if most_servers == 1 else f"{most_servers} servers"
     return f"is {copies}, but the job has at most {most}", f"raise maxReplicas to {copies} or more, or remove copies"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSpec:
+    """Every trainer of the job holds the model, and all make each step together (protocol-collective.md 63).
+
+    `global_batch`: records of a step over all trainers, the default of the script's loader; None: the script says it.
+    """
+
+    global_batch: int | None = None
+
+
+GROUP_BESIDE_SERVERS: Final = (
+    "cannot be combined with parameterServer",
+    "remove one of the two: either every trainer holds the model, or the servers do",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +170,7 @@ class JobSpec(Generic[Template]):
     run_policy: RunPolicy
     trainer: TrainerRole[Template]
     server: ServerRole[Template] | None
+    group: GroupSpec | None = None
     master: MasterRole[Template]
     checkpoint: CheckpointSpec
     mode: Mode = Mode.MANAGE

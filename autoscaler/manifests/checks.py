@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from autoscaler.domain import NOTHING, Shape, TrainerSpec
-from autoscaler.domain.jobs import is_power_of_two
-from autoscaler.manifests.api_types import CORE_CLASS, MOST_COPIES, too_many_copies
+from autoscaler.domain.jobs import SIZES_BESIDE_POWERS, STEP_BESIDE_SIZES, find_size_problem, is_power_of_two
+from autoscaler.manifests.api_types import CORE_CLASS, GROUP_BESIDE_SERVERS, MOST_COPIES, too_many_copies
 from autoscaler.manifests.documents import Document, PathStep
 from autoscaler.manifests.field_errors import FieldError, did_you_mean
 from autoscaler.manifests.ignored_fields import template_paths, value_at
@@ -36,6 +36,7 @@ def check_document(document: Document) -> Iterator[FieldError]:
             yield from _check_server_sizes(document)
             yield from _check_allowed_sizes(document)
             yield from _check_roles(document)
+            yield from _check_group(document)
         case "Deployment":
             yield from _check_requests(document, ("spec", "template"))
             yield from _check_command(document, ("spec", "template"))
@@ -123,7 +124,12 @@ def _check_allowed_sizes(document: Document) -> Iterator[FieldError]:
     )
     per_node = per_node or 1
     doubles = spec.get("powersOfTwo") is True
-    step = 1 if doubles else per_node if step is None else step
+    listed = _listed_sizes(document)
+    if listed and (doubles or step not in {None, 1}):
+        name, (problem, hint) = ("sizes", SIZES_BESIDE_POWERS) if doubles else ("step", STEP_BESIDE_SIZES)
+        yield document.field_error(("spec", "trainer", name), problem, hint)
+        return
+    step = 1 if doubles or listed else per_node if step is None else step
     if low is None or high is None or not 1 <= low <= high or step < 1 or per_node < 1:
         return
     if doubles and not is_power_of_two(low):
@@ -131,10 +137,14 @@ def _check_allowed_sizes(document: Document) -> Iterator[FieldError]:
             ("spec", "trainer", "minReplicas"), f"{low} is not a power of two", "1, 2, 4, 8, ..."
         )
         return
-    broken = [name for name, size in (("minReplicas", low), ("step", 0 if doubles else step)) if size % per_node]
+    by_step = 0 if doubles or listed else step
+    broken = [name for name, size in (("minReplicas", low), ("step", by_step)) if size % per_node]
     for name in broken:
         hint = f"trainers are placed {per_node} to a node: use {per_node}, {2 * per_node}, ..."
         yield document.field_error(("spec", "trainer", name), f"is not a multiple of perNode {per_node}", hint)
+    if listed and (wrong := find_size_problem(listed, low, high, per_node)):
+        yield document.field_error(("spec", "trainer", "sizes"), *wrong)
+        return
     if broken:
         return
     sizes = TrainerSpec(
@@ -143,12 +153,31 @@ def _check_allowed_sizes(document: Document) -> Iterator[FieldError]:
         max_replicas=high,
         step=step,
         powers_of_two=doubles,
+        sizes=listed,
         per_node=per_node,
     )
     if pinned and not sizes.is_allowed(pinned):
         yield document.field_error(
-            ("spec", "trainer", "replicas"), f"{pinned} is not an allowed size", f"{sizes.sizes}, or 0"
+            ("spec", "trainer", "replicas"), f"{pinned} is not an allowed size", f"{sizes.sizes_text}, or 0"
         )
+
+
+def _listed_sizes(document: Document) -> tuple[int, ...]:
+    """The list `spec.trainer.sizes`; empty if there is none, or none of whole numbers."""
+    items = value_at(document.content, ("spec", "trainer", "sizes"))
+    if not isinstance(items, list):
+        return ()
+    found = [_integer(document, "spec", "trainer", "sizes", index) for index in range(len(items))]
+    numbers = tuple(number for number in found if number is not None)
+    return numbers if len(numbers) == len(items) else ()
+
+
+def _check_group(document: Document) -> Iterator[FieldError]:
+    spec = value_at(document.content, ("spec",))
+    if not isinstance(spec, Mapping):
+        return
+    if isinstance(spec.get("group"), Mapping) and spec.get("parameterServer") is not None:
+        yield document.field_error(("spec", "group"), *GROUP_BESIDE_SERVERS)
 
 
 def _check_roles(document: Document) -> Iterator[FieldError]:

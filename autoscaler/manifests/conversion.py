@@ -10,6 +10,7 @@ from autoscaler.manifests.api_types import (
     TRAINERS_PER_SERVER,
     AfterServerLoss,
     CheckpointSpec,
+    GroupSpec,
     JobSpec,
     MasterRole,
     Mode,
@@ -68,6 +69,7 @@ def build_spec(
         ),
         trainer=trainer,
         server=server,
+        group=None if fields.group is None else GroupSpec(global_batch=fields.group.global_batch),
         master=master,
         checkpoint=CheckpointSpec(
             uri=fields.checkpoint.uri,
@@ -84,8 +86,9 @@ def build_trainer(sizes: document_schema.TrainerSizes, template: Template) -> Tr
     """The trainers; the default step is the trainers of one node."""
     return TrainerRole(
         replicas=ReplicaBounds(minimum=sizes.min_replicas, maximum=sizes.max_replicas, pinned=sizes.replicas),
-        step=sizes.step or (1 if sizes.powers_of_two else sizes.per_node),
+        step=sizes.step or (1 if sizes.powers_of_two or sizes.sizes else sizes.per_node),
         powers_of_two=sizes.powers_of_two,
+        sizes=sizes.sizes or (),
         per_node=sizes.per_node,
         resize_cost_s=sizes.resize_cost_s,
         min_run_s=sizes.min_run_s,

@@ -22,6 +22,7 @@ SHORTEST_INTERVAL_S: Final = 0.1
 LONGEST_INTERVAL_S: Final = 31_536_000
 """A year."""
 LONGEST_CLASS: Final = 253
+MOST_SIZES: Final = 64
 
 
 SCHEMES: Final = (
@@ -84,11 +85,22 @@ def check_checkpoint_uri(uri: str) -> str:
 
 
 Int = Annotated[int, BeforeValidator(_plain_number), Field(le=LARGEST_INT32)]
+
+
+def _no_null(value: Any) -> Any:
+    if value is None:
+        raise ValueError("is empty; write a value, or remove the field")
+    return value
+
+
 RatioOrAuto = Annotated[Int | None, BeforeValidator(_number_or_auto)]
 """An integer, or None for `auto`: EDL measures the ratio."""
 NAME: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 JOB_NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """JOB-master is the name of a Service, which begins with a letter."""
+
+
+Size = Annotated[Int, Field(ge=1, le=MOST_REPLICAS)]
 
 
 class ObjectMeta(StrictModel):
@@ -115,6 +127,9 @@ class TrainerSizes(StrictModel):
     replicas: Int = Field(default=0, ge=0)
     step: Int | None = Field(default=None, ge=1)
     powers_of_two: bool = Field(default=False, alias="powersOfTwo")
+    sizes: Annotated[tuple[Size, ...] | None, BeforeValidator(_no_null)] = Field(
+        default=None, min_length=1, max_length=MOST_SIZES
+    )
     per_node: Int = Field(default=1, alias="perNode", ge=1)
     resize_cost_s: float = Field(default=0.0, alias="resizeCostSeconds", ge=0, allow_inf_nan=False)
     min_run_s: float = Field(default=0.0, alias="minRunSeconds", ge=0, allow_inf_nan=False)
@@ -154,6 +169,10 @@ class CheckpointModel(StrictModel):
     when_unreadable: Literal["Fail", "FallBack"] = Field(default="Fail", alias="whenUnreadable")
 
 
+class GroupModel(StrictModel):
+    global_batch: Annotated[Int | None, BeforeValidator(_no_null)] = Field(default=None, alias="globalBatch", ge=1)
+
+
 class JobFields(StrictModel):
     """Fields of a job beside its roles."""
 
@@ -165,6 +184,7 @@ class JobFields(StrictModel):
     queue_name: str = Field(default="", alias="queueName", max_length=LONGEST_CLASS)
     run_policy: RunPolicyModel = Field(default=RunPolicyModel(), alias="runPolicy")
     checkpoint: CheckpointModel = CheckpointModel()
+    group: Annotated[GroupModel | None, BeforeValidator(_no_null)] = None
 
 
 class TrainingJobSpec(JobFields):

@@ -65,6 +65,7 @@ def build_planner_job(
             max_replicas=trainer.replicas.maximum,
             step=trainer.step,
             powers_of_two=trainer.powers_of_two,
+            sizes=trainer.sizes,
             per_node=trainer.per_node,
             pinned_replicas=pinned,
             min_run_s=trainer.min_run_s,

@@ -127,6 +127,7 @@ def stand_in(job: Job, pods: Sequence[Pod]) -> Job | None:
     trainers = [pod for pod in pods if pod.role is Role.TRAINER and pod.phase in _SIZED]
     servers = [pod for pod in pods if pod.role is Role.SERVER and pod.phase in _SIZED]
     count = len(servers)
+    sizes = tuple(size for size in job.trainer.sizes if size <= len(trainers))
     if job.state is not JobState.ACTIVE or len(trainers) <= job.trainer.min_replicas:
         return None
     return Job(
@@ -140,9 +141,10 @@ def stand_in(job: Job, pods: Sequence[Pod]) -> Job | None:
         trainer=TrainerSpec(
             shape=trainers[0].shape,
             min_replicas=job.trainer.min_replicas,
-            max_replicas=len(trainers),
+            max_replicas=sizes[-1] if sizes else len(trainers),
             step=job.trainer.step,
             powers_of_two=job.trainer.powers_of_two,
+            sizes=sizes,
             per_node=job.trainer.per_node,
         ),
         servers=ServerSpec(shape=servers[0].shape, min_replicas=count, max_replicas=count) if servers else None,

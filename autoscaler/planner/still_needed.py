@@ -132,7 +132,7 @@ def node_after(copy: WorkingCopy, want: Want, group: Sequence[DeletePod], pods: 
 def fits_beside(copy: WorkingCopy, want: Want, at: int, job: PlannedJob, pod: Pod) -> bool:
     """True if the want fits on the node though this trainer stays; a trainer that makes up a step is judged with the
     step."""
-    if pod.place != copy.capacity.names[at] or job.spec.trainer.step > 1 or job.spec.trainer.powers_of_two:
+    if pod.place != copy.capacity.names[at] or not job.spec.trainer.is_by_single_trainers:
         return False
     left = copy.capacity.later[:, at].tolist()
     for column, amount in enumerate(copy.capacity.request_amounts(copy.shapes.number(pod.shape))):
@@ -167,7 +167,7 @@ def lacks_capacity(copy: WorkingCopy, plan: Plan, name: JobName) -> bool:
     if not job.is_running and not any(isinstance(one, AdmitGang) and one.job == name for one in plan.actions):
         return False
     if (
-        job.spec.trainer.step > 1
+        not job.spec.trainer.is_by_single_trainers
         or job.spec.trainer.per_node > 1
         or copy.quotas.find_problem(job, [Role.TRAINER], now=True)
     ):

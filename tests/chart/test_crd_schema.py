@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from autoscaler.manifests import document_schema, pod_values
-from autoscaler.manifests.api_types import AUTO, TRAINERS_PER_SERVER
+from autoscaler.manifests.api_types import AUTO, MOST_REPLICAS, TRAINERS_PER_SERVER
 
 CRD = yaml.safe_load(Path("charts/edl/files/trainingjobs.yaml").read_text())
 VERSION = CRD["spec"]["versions"][0]
@@ -24,7 +24,12 @@ STRICTER_ON_KUBERNETES = {
 NUMBER_OR_AUTO = "spec.parameterServer.trainersPerServer"
 OPTIONAL_LEAST = {
     field.alias or name: bound.ge
-    for model in (document_schema.RunPolicyModel, document_schema.TrainerModel, document_schema.ServerModel)
+    for model in (
+        document_schema.RunPolicyModel,
+        document_schema.TrainerModel,
+        document_schema.ServerModel,
+        document_schema.GroupModel,
+    )
     for name, field in model.model_fields.items()
     for bound in field.metadata
     if hasattr(bound, "ge") and field.default is None
@@ -117,6 +122,12 @@ def test_lists_are_bounded_alike():
     container = pod["containers"]["items"]["properties"]
     said = {name: node["maxItems"] for name, node in (pod | container).items() if name in pod_values.MOST}
     assert said == pod_values.MOST
+
+
+def test_listed_sizes_are_bounded_alike():
+    sizes = OPEN["properties"]["spec"]["properties"]["trainer"]["properties"]["sizes"]
+    assert sizes["maxItems"] == document_schema.MOST_SIZES
+    assert (sizes["items"]["minimum"], sizes["items"]["maximum"]) == (1, MOST_REPLICAS)
 
 
 def test_the_longest_name_of_a_pod_is_a_host_name():

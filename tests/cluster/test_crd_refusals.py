@@ -60,6 +60,39 @@ BAD = {
         f"{TRAINER}.replicas",
         "is not an allowed size",
     ),
+    "sizes in no order": ({f"{TRAINER}.sizes": [2, 5, 4, 8]}, f"{TRAINER}.sizes", "ascending order"),
+    "a size twice": ({f"{TRAINER}.sizes": [2, 4, 4, 8]}, f"{TRAINER}.sizes", "each once"),
+    "sizes from above min": ({f"{TRAINER}.sizes": [4, 8]}, f"{TRAINER}.sizes", "begin with minReplicas"),
+    "sizes to below max": ({f"{TRAINER}.sizes": [2, 4]}, f"{TRAINER}.sizes", "end with maxReplicas"),
+    "sizes off perNode": (
+        {f"{TRAINER}.sizes": [2, 5, 8], f"{TRAINER}.perNode": 2},
+        f"{TRAINER}.sizes",
+        "are not multiples of perNode",
+    ),
+    "sizes and step": ({f"{TRAINER}.sizes": [2, 8], f"{TRAINER}.step": 2}, f"{TRAINER}.step", "remove one"),
+    "sizes and powersOfTwo": (
+        {f"{TRAINER}.sizes": [2, 8], f"{TRAINER}.powersOfTwo": True},
+        f"{TRAINER}.sizes",
+        "remove one",
+    ),
+    "pinned off the sizes": (
+        {f"{TRAINER}.sizes": [2, 4, 8], f"{TRAINER}.replicas": 6},
+        f"{TRAINER}.replicas",
+        "is not an allowed size",
+    ),
+    "no sizes": ({f"{TRAINER}.sizes": []}, f"{TRAINER}.sizes", "at least 1 items"),
+    "65 sizes": ({f"{TRAINER}.sizes": [*range(1, 66)]}, f"{TRAINER}.sizes", "at most 64 items"),
+    "group and servers": ({"spec.group": {}}, "spec.group", "remove one of the two"),
+    "global batch 0": (
+        {"spec.parameterServer": GONE, "spec.group": {"globalBatch": 0}},
+        "spec.group.globalBatch",
+        "equal to 1",
+    ),
+    "global batch 2^31": (
+        {"spec.parameterServer": GONE, "spec.group": {"globalBatch": 2**31}},
+        "spec.group.globalBatch",
+        "equal to 2147483647",
+    ),
     "servers min > max": (
         {"spec.parameterServer.minReplicas": 5},
         "spec.parameterServer.minReplicas",
@@ -229,6 +262,19 @@ def test_what_is_left_out_has_its_default(jobs, namespace):
     assert (spec["parameterServer"]["trainersPerServer"], spec["parameterServer"]["copies"]) == (4, 1)
 
 
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {f"{TRAINER}.sizes": [2, 3, 8]},
+        {f"{TRAINER}.sizes": [2, 4, 8], f"{TRAINER}.step": 1, f"{TRAINER}.perNode": 2, f"{TRAINER}.replicas": 4},
+        {"spec.parameterServer": GONE, "spec.group": {}},
+        {"spec.parameterServer": GONE, "spec.group": {"globalBatch": 256}, f"{TRAINER}.sizes": [2, 8]},
+    ],
+)
+def test_listed_sizes_and_groups_are_accepted(jobs, edits):
+    jobs.create_namespaced_custom_object(**GROUP, namespace="default", body=make_job(**edits), dry_run="All")
+
+
 def test_a_ratio_may_be_measured(jobs):
     job = make_job(**{"spec.parameterServer.trainersPerServer": "auto"})
     made = jobs.create_namespaced_custom_object(**GROUP, namespace="default", body=job, dry_run="All")
@@ -262,6 +308,7 @@ IMMUTABLE = {
     "trainer's volumes": ({f"{POD}.volumes": [{"name": "data", "emptyDir": {}}]}, f"{TRAINER}.template"),
     "trainer's node selector": ({f"{POD}.nodeSelector": {"zone": "a"}}, f"{TRAINER}.template"),
     "servers gone": ({"spec.parameterServer": GONE}, "spec.parameterServer"),
+    "a group": ({"spec.parameterServer": GONE, "spec.group": {"globalBatch": 64}}, "spec.group"),
     "server's image": (
         {"spec.parameterServer.template.spec.containers.0.image": "edl/other"},
         "spec.parameterServer",

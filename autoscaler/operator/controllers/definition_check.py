@@ -21,7 +21,7 @@ from autoscaler.operator.store.job_store import JobStore
 
 NAME: Final = f"{TRAINING_JOBS.plural}.{TRAINING_JOBS.group}"
 REVISION: Final = "edl.dev/crd-revision"  # an annotation
-NEEDED: Final = 1
+NEEDED: Final = 2
 CHECK_EVERY_S: Final = 60.0
 CHECK_AGAIN_S: Final = 5.0  # while there is a problem
 

@@ -183,7 +183,7 @@ def displaceable(copy: WorkingCopy, at: int) -> Iterator[tuple[PlannedJob, Pod]]
 def may_give_one(copy: WorkingCopy, job: PlannedJob) -> bool:
     """True if the job's sizes change by one trainer and its window is open."""
     spec = job.spec.trainer
-    is_single = spec.step == 1 and spec.per_node == 1 and not spec.powers_of_two and not spec.pinned_replicas
+    is_single = spec.is_by_single_trainers and spec.per_node == 1 and not spec.pinned_replicas
     if not is_single or job.spec.state is not JobState.ACTIVE or not job.spare or job.coming_trainers:
         return False
     return copy.is_due(shrink_opens_at(copy, job.spec))

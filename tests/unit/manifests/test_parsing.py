@@ -7,7 +7,9 @@ import pytest
 
 from autoscaler.domain import Resources
 from autoscaler.manifests import InvalidManifestError, parse_files
-from autoscaler.manifests.api_types import TRAINERS_PER_SERVER, AfterServerLoss
+from autoscaler.manifests.api_types import TRAINERS_PER_SERVER, AfterServerLoss, GroupSpec
+
+MOST = 2**31 - 1
 
 JOB = """
 apiVersion: edl.dev/v1alpha1
@@ -157,6 +159,26 @@ def test_trainers_of_whole_nodes_step_by_whole_nodes(parse):
     assert trainers[2].resize_cost_s == 20.0
 
 
+def test_trainers_of_listed_sizes(parse):
+    """`sizes` replaces the step, which is 1 then also with several trainers to a node."""
+    listed = "maxReplicas: 6\n    sizes: [2, 6]"
+    trainers = [
+        parse(JOB.replace("maxReplicas: 6", listed + more)).jobs[0].trainer for more in ("", "\n    perNode: 2")
+    ]
+    assert [(trainer.sizes, trainer.step) for trainer in trainers] == [((2, 6), 1)] * 2
+
+
+@pytest.mark.parametrize(
+    ("written", "batch"),
+    [("group: {}", None), ("group: {globalBatch: 256}", 256), (f"group: {{globalBatch: {MOST}}}", MOST)],
+)
+def test_a_job_is_a_group_has_servers_or_neither(parse, written, batch):
+    alone = JOB[: JOB.index("  parameterServer:")] + "  checkpoint: {everySeconds: 5}\n"
+    assert parse(alone).jobs[0].group is None
+    job = parse(f"{alone}  {written}\n").jobs[0]
+    assert (job.group, job.server) == (GroupSpec(global_batch=batch), None)
+
+
 def test_min_above_max_names_the_field_and_both_ways_out(parse):
     """The text that the user meets most often."""
     (found,) = refusals(parse, JOB.replace("minReplicas: 2\n    maxReplicas: 6", "minReplicas: 5\n    maxReplicas: 3"))
@@ -230,6 +252,42 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
         ("weight: 200", "priorityClassName: hgih", "spec.priorityClassName", "no priority class hgih"),
         ("maxReplicas: 6", "maxReplicas: 6\n    replicas: 7", "spec.trainer.replicas", "2 to 6"),
         ("maxReplicas: 6", "maxReplicas: 6\n    perNode: 4", "spec.trainer.minReplicas", "not a multiple of perNode 4"),
+        ("weight: 200", "group: {}", "spec.group", "either every trainer holds the model, or the servers do"),
+        ("weight: 200", "group:", "spec.group", "is empty"),
+        ("weight: 200", "group: true", "spec.group", "a mapping of fields"),
+        ("weight: 200", "group: {globalBatch: 0}", "spec.group.globalBatch", "greater than or equal to 1"),
+        ("weight: 200", f"group: {{globalBatch: {MOST + 1}}}", "spec.group.globalBatch", f"equal to {MOST}"),
+        ("weight: 200", "group: {globalBatch: '8'}", "spec.group.globalBatch", "without quotes"),
+        ("weight: 200", "group: {globalBatch: null}", "spec.group.globalBatch", "is empty"),
+        ("weight: 200", "group: {batch: 8}", "spec.group.batch", "unknown field"),
+        ("maxReplicas: 6", "maxReplicas: 6\n    sizes: [2, 4, 3, 6]", "spec.trainer.sizes", "in ascending order"),
+        ("maxReplicas: 6", "maxReplicas: 6\n    sizes: [2, 2, 6]", "spec.trainer.sizes", "each size once"),
+        ("maxReplicas: 6", "maxReplicas: 6\n    sizes: [1, 6]", "spec.trainer.sizes", "first size is minReplicas"),
+        ("maxReplicas: 6", "maxReplicas: 6\n    sizes: [2, 8]", "spec.trainer.sizes", "last size is maxReplicas"),
+        (
+            "maxReplicas: 6",
+            "maxReplicas: 6\n    perNode: 2\n    sizes: [2, 5, 6]",
+            "spec.trainer.sizes",
+            "perNode is 2",
+        ),
+        ("maxReplicas: 6", "maxReplicas: 6\n    step: 2\n    sizes: [2, 6]", "spec.trainer.step", "with sizes"),
+        (
+            "maxReplicas: 6",
+            "maxReplicas: 6\n    powersOfTwo: true\n    sizes: [2, 6]",
+            "spec.trainer.sizes",
+            "powersOf",
+        ),
+        (
+            "maxReplicas: 6",
+            "maxReplicas: 6\n    replicas: 3\n    sizes: [2, 4, 6]",
+            "spec.trainer.replicas",
+            "2, 4 or 6",
+        ),
+        ("maxReplicas: 6", "maxReplicas: 6\n    sizes: []", "spec.trainer.sizes", "at least 1 item"),
+        ("maxReplicas: 6", "maxReplicas: 6\n    sizes: [2, 4.5, 6]", "spec.trainer.sizes[1]", "integer"),
+        ("maxReplicas: 6", "maxReplicas: 6\n    sizes: [0, 6]", "spec.trainer.sizes[0]", "equal to 1"),
+        ("maxReplicas: 6", "maxReplicas: 6\n    sizes: 2", "spec.trainer.sizes", "a list"),
+        ("maxReplicas: 6", "maxReplicas: 6\n    sizes:", "spec.trainer.sizes", "is empty"),
         ("maxReplicas: 6", "maxReplicas: 6\n    perNode: 2\n    step: 3", "spec.trainer.step", "2, 4, ..."),
         ("maxReplicas: 6", "maxReplicas: 6\n    perNode: 2\n    replicas: 5", "spec.trainer.replicas", "steps of 2"),
         ("maxReplicas: 6", "maxReplicas: 6\n    perNode: 0", "spec.trainer.perNode", "greater than or equal to 1"),

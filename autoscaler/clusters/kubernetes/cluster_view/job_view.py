@@ -241,6 +241,7 @@ def with_fixed_size(job: Job, trainers: int) -> Job:
         max_replicas=trainers,
         step=1,
         powers_of_two=False,
+        sizes=(),
         per_node=1,
         pinned_replicas=0,
     )

@@ -23,7 +23,7 @@ from autoscaler.clusters.kubernetes.parsing.resource_quotas import traits_of
 from autoscaler.clusters.kubernetes.parsing.role_templates import FIELDS, RoleTemplate, check_template, default_master
 from autoscaler.domain import Job, JobName, NodeName, Role, Shape
 from autoscaler.errors import InvalidSpecError
-from autoscaler.manifests.api_types import JobSpec, MasterRole, ServerRole, too_many_copies
+from autoscaler.manifests.api_types import GROUP_BESIDE_SERVERS, JobSpec, MasterRole, ServerRole, too_many_copies
 from autoscaler.manifests.conversion import build_server, build_spec, build_trainer
 from autoscaler.manifests.document_schema import JobFields, JobMeta, MasterSizes, ServerSizes, TrainerSizes
 from autoscaler.manifests.documents import format_path
@@ -93,6 +93,8 @@ def parse_job(raw: Raw) -> KubeJob:
     if TOO_LONG in written or (is_new and is_longer(beside_templates(written), LONGEST)):
         raise InvalidSpecError("spec", f"is longer than {LONGEST:,} characters, templates aside", "shorten it")
     fields = _validate(JobFields, {k: v for k, v in written.items() if k not in _ROLE_FIELDS}, "spec")
+    if fields.group is not None and written.get("parameterServer") is not None:
+        raise InvalidSpecError("spec.group", *GROUP_BESIDE_SERVERS)
     if not fields.checkpoint.uri:
         hint = "use a folder or object store that all pods of the job can access, e.g. s3://bucket/digits or file:///shared/digits"
         raise InvalidSpecError("spec.checkpoint.uri", "is empty", hint)

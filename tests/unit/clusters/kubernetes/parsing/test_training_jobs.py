@@ -18,6 +18,11 @@ def test_job_is_read_with_its_defaults():
     assert job.roles == (Role.MASTER, Role.TRAINER)
 
 
+def test_planner_gets_listed_sizes():
+    found = to_planner_job(kube_job(trainer={"sizes": [2, 3, 8]}, group={"globalBatch": 64}), priority=0)
+    assert (found.trainer.sizes, found.trainer.step) == ((2, 3, 8), 1)
+
+
 def test_planner_gets_the_job():
     """Sizes, shapes and the instant of submission on the cluster's clock."""
     raw = raw_job(server={"minReplicas": 2, "maxReplicas": 3}, trainer={"replicas": 4}, runPolicy={"suspend": True})
@@ -70,6 +75,15 @@ def bad_template(**spec):
         ({"trainer": {"step": 0}}, "spec.trainer.step"),
         ({"trainer": {"step": 2, "powersOfTwo": True}}, "spec.trainer.step"),
         ({"trainer": {"perNode": 4}}, "spec.trainer.minReplicas"),
+        ({"trainer": {"sizes": [2, 4]}}, "spec.trainer.sizes"),
+        ({"trainer": {"sizes": [8, 2]}}, "spec.trainer.sizes"),
+        ({"trainer": {"sizes": [2, "4", 8]}}, "spec.trainer.sizes[1]"),
+        ({"trainer": {"sizes": [2, 8], "powersOfTwo": True}}, "spec.trainer.sizes"),
+        ({"trainer": {"sizes": [2, 8], "step": 3}}, "spec.trainer.step"),
+        ({"trainer": {"sizes": [2, 8], "replicas": 4}}, "spec.trainer.replicas"),
+        ({"group": {}, "server": {}}, "spec.group"),
+        ({"group": {"globalBatch": 0}}, "spec.group.globalBatch"),
+        ({"group": None}, "spec.group"),
         ({"trainer": {"speed": 3}}, "spec.trainer.speed"),
         ({"trainer": {"template": {}}}, "spec.trainer.template.spec.containers"),
         ({"trainer": {"template": {"spec": {"containers": "one"}}}}, "spec.trainer.template.spec.containers"),
