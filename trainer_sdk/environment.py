@@ -133,20 +133,34 @@ VARIABLES: Final = (
     ),
     Variable(
         name="EDL_LISTEN",
-        readers="server, master",
+        readers="server, master, trainer of a group",
         meaning=(
             "host:port to listen at, port 0: any; or unix:PATH in a folder of mode 0700; "
-            "for a server the folder alone suffices"
+            "for a server and a trainer the folder alone suffices"
         ),
-        default="server: any port of the address that it uses towards the master, master 127.0.0.1:0",
+        default="server and trainer: any port of the address that it uses towards the master, master 127.0.0.1:0",
         example="0.0.0.0:7071",
     ),
     Variable(
         name="EDL_ADVERTISE",
-        readers="server",
+        readers="server, trainer of a group",
         meaning="host at which trainers reach it",
         default="the address that it uses towards the master",
         example="10.1.2.3",
+    ),
+    Variable(
+        name="EDL_GROUP",
+        readers="trainer, master",
+        meaning="`1`: the job is a group: every trainer holds the model, and all make each step together",
+        default="`0`",
+        example="1",
+    ),
+    Variable(
+        name="EDL_GLOBAL_BATCH",
+        readers="trainer, master",
+        meaning="records of one step of a group over all trainers: the default of the script's loader",
+        default="none: the script says it",
+        example="256",
     ),
     Variable(
         name="EDL_STANDBY",

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.builders.pod_environment import (
+    DATA_PORT,
     IDENTITY_FOLDER,
-    SERVER_PORT,
     member_variables,
     merge_variables,
+    serves_peers,
 )
 from autoscaler.clusters.kubernetes.builders.pod_security import with_restricted_defaults
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts
@@ -52,7 +53,10 @@ def build_pod(
     if seat.role is Role.SERVER:
         container = spec["containers"][template.container]
         own = with_program(container, _SERVER_COMMAND, settings.image)
-        spec["containers"][template.container] = {**_liveness(container), **own, "ports": _ports(own)}
+        spec["containers"][template.container] = {**_liveness(container), **own}
+    if serves_peers(job, seat.role):
+        container = spec["containers"][template.container]
+        spec["containers"][template.container] = {**container, "ports": _ports(container)}
     spec |= {
         "priorityClassName": priority_class_of(job, seat, settings),
         "restartPolicy": "Never",
@@ -167,5 +171,5 @@ def _liveness(container: Raw) -> dict[str, Any]:
 
 
 def _ports(container: Raw) -> list[dict[str, Any]]:
-    own = [dict(port) for port in parts(container, "ports") if port.get("containerPort") != SERVER_PORT]
-    return [*own, {"name": "edl-data", "containerPort": SERVER_PORT, "protocol": "TCP"}]
+    own = [dict(port) for port in parts(container, "ports") if port.get("containerPort") != DATA_PORT]
+    return [*own, {"name": "edl-data", "containerPort": DATA_PORT, "protocol": "TCP"}]

@@ -22,7 +22,8 @@ from autoscaler.jobs.server_count import SPARE_ORDINALS
 ENVIRONMENT_VERSION: Final = "1"
 MASTER_PORT: Final = 7164
 METRICS_PORT: Final = 7165
-SERVER_PORT: Final = 7166
+DATA_PORT: Final = 7166
+"""Of parameter servers, and of the trainers of a group."""
 
 IDENTITY_FOLDER: Final = "/var/run/edl/identity"
 TOKEN: Final = "token"  # noqa: S105  a key of a secret, no secret
@@ -46,10 +47,17 @@ def member_variables(job: KubeJob, role: Role, *, ordinal: int, tier: Tier, grac
         "EDL_GRACE_S": _number(grace_s),
         "EDL_CHECKPOINT_EVERY_S": _number(job.spec.checkpoint.every_s),
     }
-    if role is Role.SERVER:
-        values["EDL_LISTEN"] = f"0.0.0.0:{SERVER_PORT}"
+    values |= _group_variables(job)
+    is_listening = serves_peers(job, role)
+    if is_listening:
+        values["EDL_LISTEN"] = f"0.0.0.0:{DATA_PORT}"
     variables = [_from_field("EDL_NAME", "metadata.name"), *_as_env_list(values)]
-    return [*variables, _from_field("EDL_ADVERTISE", "status.podIP")] if role is Role.SERVER else variables
+    return [*variables, _from_field("EDL_ADVERTISE", "status.podIP")] if is_listening else variables
+
+
+def serves_peers(job: KubeJob, role: Role) -> bool:
+    """True if other members connect to the data port of a pod of this role: of servers, and of a group's trainers."""
+    return role is Role.SERVER or (role is Role.TRAINER and job.spec.group is not None)
 
 
 def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
@@ -77,6 +85,7 @@ def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
     values |= {name: f"{IDENTITY_FOLDER}/{file}" for name, file in files.items() if file}
     if spec.server is not None:
         values |= {"EDL_AFTER_LOSS": spec.server.after_loss.value, "EDL_COPIES": str(spec.server.copies)}
+    values |= _group_variables(job)
     if etcd.user or etcd.is_separate:
         values["EDL_ETCD_USER"] = store_name(job.namespace, job.name, job.uid) if etcd.is_separate else etcd.user
     return [_from_field("EDL_NAME", "metadata.name"), *_as_env_list(values)]
@@ -96,6 +105,15 @@ def merge_variables(edl_variables: Sequence[Raw], container: Raw, template: Role
     defaults = {"PYTHONUNBUFFERED": "1"} | dict.fromkeys(_THREAD_VARIABLES, threads)
     missing = {name: value for name, value in defaults.items() if name not in names}
     return [*map(dict, edl_variables), *own, *_as_env_list(missing)]
+
+
+def _group_variables(job: KubeJob) -> dict[str, str]:
+    """Return what the master and the trainers of a group are told; nothing for other jobs."""
+    group = job.spec.group
+    if group is None:
+        return {}
+    batch = {} if group.global_batch is None else {"EDL_GLOBAL_BATCH": str(group.global_batch)}
+    return {"EDL_GROUP": "1"} | batch
 
 
 def _job_variables(job: KubeJob, role: Role) -> dict[str, str]:

@@ -70,7 +70,9 @@ class PodCommands:
             name: value.replace(IDENTITY_FOLDER, str(identity)) for name, value in told.items() if name not in _OF_PORTS
         }
         master = self.socket_of(told["EDL_JOB"])
-        listen = {Role.MASTER: master, Role.SERVER: f"{SCHEME}{self.folder.sockets}"}.get(Role(told["EDL_ROLE"]))
+        role = Role(told["EDL_ROLE"])
+        is_peer = role is Role.SERVER or (role is Role.TRAINER and told.get("EDL_GROUP") == "1")
+        listen = master if role is Role.MASTER else f"{SCHEME}{self.folder.sockets}" if is_peer else ""
         if "EDL_HISTORY" in kept and _goes_on_in_its_folder(kept):
             kept["EDL_HISTORY"] = ""
         return kept | {"EDL_MASTER": master} | ({"EDL_LISTEN": listen} if listen else {})

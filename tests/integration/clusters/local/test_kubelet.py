@@ -287,12 +287,14 @@ async def test_a_gpu_is_free_as_soon_as_its_process_has_ended(tmp_path, monkeypa
         assert plane.pods()["second"]["metadata"]["annotations"]["edl.dev/gpus"] == "4"
 
 
-async def test_a_member_finds_its_secret_as_files_and_its_master_at_a_socket(tmp_path):
+@pytest.mark.parametrize("role", ["server", "trainer"])
+async def test_a_member_finds_its_secret_as_files_and_its_master_at_a_socket(tmp_path, role):
     """What a container mounts is a folder of the run, for its owner's eyes only; ports and TLS are for networks."""
     show = "import os, json; print(json.dumps(dict(os.environ)))"
     told = {
         "EDL_JOB": "default.digits.0123abcd",
-        "EDL_ROLE": "server",
+        "EDL_ROLE": role,
+        "EDL_GROUP": "1",  # then its trainers listen for each other
         "EDL_MASTER": "digits-master.default.svc:7164",
         "EDL_LISTEN": "0.0.0.0:7166",
         "EDL_TOKEN_FILE": "/var/run/edl/identity/token",

@@ -210,6 +210,34 @@ def test_trainer_and_server_environments_are_what_the_sdk_reads():
     assert body["spec"]["containers"][0]["command"] == ["python", "-m", "trainer_sdk.pserver"]
 
 
+def test_trainers_of_a_group_are_reached_by_their_peers():
+    """As servers are by trainers; the master is told of the group too (ADR 0234)."""
+    job = kube_job(group={"globalBatch": 256})
+    container = build_pod(job, seat(Role.TRAINER, ordinal=2, tier=Tier.CORE), SETTINGS, is_gated=False)["spec"][
+        "containers"
+    ][0]
+    said = variables(container)
+    assert (said["EDL_ADVERTISE"], said["EDL_LISTEN"]) == ("status.podIP", "0.0.0.0:7166")
+    assert container["ports"] == [{"name": "edl-data", "containerPort": 7166, "protocol": "TCP"}]
+    of_master = variables(build_master(job, SETTINGS)["spec"]["template"]["spec"]["containers"][0])
+    assert [(one["EDL_GROUP"], one["EDL_GLOBAL_BATCH"]) for one in (said, of_master)] == [("1", "256")] * 2
+
+
+def test_trainers_of_other_jobs_listen_nowhere():
+    pods = [
+        build_pod(job, seat(Role.TRAINER, ordinal=2, tier=Tier.CORE), SETTINGS, is_gated=False)
+        for job in (kube_job(), kube_job(server={}))
+    ]
+    for pod in pods:
+        container = pod["spec"]["containers"][0]
+        assert not {"EDL_LISTEN", "EDL_ADVERTISE", "EDL_GROUP", "EDL_GLOBAL_BATCH"} & set(variables(container))
+        assert "ports" not in container
+    said = variables(
+        build_pod(kube_job(group={}), seat(Role.TRAINER), SETTINGS, is_gated=False)["spec"]["containers"][0]
+    )
+    assert "EDL_GLOBAL_BATCH" not in said  # the script says it
+
+
 def test_masters_environment_is_what_the_master_reads(tmp_path):
     """Its settings parse, with the files of its own secret where they are mounted."""
     job = kube_job(
