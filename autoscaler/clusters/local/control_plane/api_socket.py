@@ -1,7 +1,8 @@
 """Unix socket behind which other terminals of the same user find the API of a run.
 
 One connection carries one call.  The socket file is its owner's alone, the kernel names the user of each connection,
-and number, length and time of calls are bounded, so that a terminal that hangs keeps no other one waiting.
+and number, length and time of calls are bounded, so that a terminal that hangs keeps no other one waiting: a call has a
+deadline, a watch a longest time, and a caller that does not read what it is sent is disconnected.
 """
 
 from __future__ import annotations
@@ -10,14 +11,21 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from autoscaler.clusters.kubernetes.api.api_port import Api
-from autoscaler.clusters.kubernetes.api.errors import BadRequestError, ForbiddenError, RefusedBy, ThrottledError
+from autoscaler.clusters.kubernetes.api.errors import (
+    BadRequestError,
+    ForbiddenError,
+    RefusedBy,
+    ThrottledError,
+    UnavailableError,
+)
+from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.clusters.local.control_plane.api_wire import (
     LONGEST_CALL_BYTES,
     decode_call,
@@ -32,9 +40,18 @@ from master.api.host.unix_sockets import check_peer
 log = logging.getLogger(__name__)
 
 CALL_DEADLINE_S: Final = 10.0
+"""To send a call; and from then on to the end of its answer, unless it is a watch."""
+
+WRITE_DEADLINE_S: Final = 10.0
+"""For the caller to read what it has been sent, message by message."""
+
+LONGEST_WATCH_S: Final = 1_800.0
+"""A watch ends then, whatever it asked for, as on an API server (`--min-request-timeout`): its caller watches again."""
+
 MOST_CONNECTIONS: Final = 64
-_CALLS: Final = frozenset({"apply", "check_create", "create", "delete", "get", "list", "patch"})
-_STREAMS: Final = frozenset({"log", "watch"})
+_WRITES: Final = frozenset({"apply", "create", "delete", "patch"})
+_CALLS: Final = _WRITES | {"check_create", "get", "list"}
+_WATCH_BOUNDS: Final = ("timeout_s", "silence_s")
 
 
 class ApiSocket:
@@ -72,12 +89,10 @@ class ApiSocket:
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # the caller has gone
         except asyncio.CancelledError:
-            pass  # the run is over; asyncio's own caller would print this as an error
+            writer.transport.abort()  # the run is over; asyncio's own caller would print this as an error
         finally:
+            await _close(writer)
             self._connections.discard(task)
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -95,8 +110,28 @@ class ApiSocket:
         if len(self._connections) > MOST_CONNECTIONS:
             raise ThrottledError(f"more than {MOST_CONNECTIONS} calls are open", retry_after_s=1.0)
         call, kinds, arguments = decode_call(await _read_line(reader))
-        if call in _STREAMS:
-            await _run_while_connected(reader, _send_items(writer, getattr(self._api, call)(*kinds, **arguments)))
+        if call == "watch":
+            events = getattr(self._api, call)(*kinds, **_with_bounds(arguments))
+            await _run_while_connected(reader, _send_items(writer, events))
+            return
+        try:
+            async with asyncio.timeout(CALL_DEADLINE_S):
+                await self._answer_once(call, kinds, arguments, reader, writer)
+        except TimeoutError:
+            message = f"{call}: not done within {CALL_DEADLINE_S:g} s"
+            raise UnavailableError(message, may_have_happened=call in _WRITES) from None
+
+    async def _answer_once(
+        self,
+        call: str,
+        kinds: tuple[Kind, ...],
+        arguments: dict[str, Any],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        """Answer a call that is no watch."""
+        if call == "log":
+            await _run_while_connected(reader, _send_items(writer, self._api.log(**arguments)))
         elif call in _CALLS:
             result: Awaitable[Any] = getattr(self._api, call)(*kinds, **arguments)
             await _send(writer, result=encode_result(await result))
@@ -137,6 +172,17 @@ async def _read_line(reader: asyncio.StreamReader) -> bytes:
         raise BadRequestError(f"a call is at most {LONGEST_CALL_BYTES} bytes long") from None
 
 
+def _with_bounds(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a watch, which lasts no longer than `LONGEST_WATCH_S`.  Raises BadRequestError."""
+    bounds = {}
+    for name in _WATCH_BOUNDS:
+        seconds = arguments.get(name)
+        if not isinstance(seconds, int | float) or not seconds >= 0:  # NaN is not
+            raise BadRequestError(f"{name} of a watch: a number of seconds from 0 on, not {seconds!r}")
+        bounds[name] = min(seconds, LONGEST_WATCH_S)
+    return {**arguments, **bounds}
+
+
 async def _send_items(writer: asyncio.StreamWriter, generator: AsyncGenerator[Any, None]) -> None:
     async with aclosing(generator) as items:
         async for item in items:
@@ -158,6 +204,22 @@ async def _run_while_connected(reader: asyncio.StreamReader, sending: Coroutine[
 
 
 async def _send(writer: asyncio.StreamWriter, **message: Any) -> None:
+    """Send one message.  Raises OSError if the caller has gone, or has not read what it was sent before."""
     writer.write(encode_line(message))
-    async with asyncio.timeout(CALL_DEADLINE_S):
-        await writer.drain()
+    try:
+        async with asyncio.timeout(WRITE_DEADLINE_S):
+            await writer.drain()
+    except TimeoutError:
+        writer.transport.abort()
+        raise ConnectionAbortedError(f"the caller has read nothing for {WRITE_DEADLINE_S:g} s") from None
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """Close the connection; what its caller has not read by the deadline is dropped."""
+    writer.close()
+    try:
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(WRITE_DEADLINE_S):
+                await writer.wait_closed()
+    finally:
+        writer.transport.abort()

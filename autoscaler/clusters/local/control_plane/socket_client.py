@@ -173,7 +173,9 @@ class SocketApi:
         try:
             line = await reader.readline()  # ValueError: longer than the limit
             if not line:
-                raise UnavailableError(f"{call}: the run has ended", may_have_happened=call not in _READS)
+                raise UnavailableError(
+                    f"{call}: the run has ended, or has closed the connection", may_have_happened=call not in _READS
+                )
             message: dict[str, Any] = json.loads(line)
         except ValueError as error:
             raise MalformedError(f"{call}: the answer cannot be read: {error}") from None

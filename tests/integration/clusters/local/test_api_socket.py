@@ -1,22 +1,27 @@
 """The API of a run behind its socket keeps the contract of every API server, and is its owner's alone."""
 
 import asyncio
+import math
 import stat
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.api_port import EventType
 from autoscaler.clusters.kubernetes.api.errors import BadRequestError, ThrottledError, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer, collect
+from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
 from autoscaler.clusters.local.control_plane import api_socket
 from autoscaler.clusters.local.control_plane.api_socket import ApiSocket
-from autoscaler.clusters.local.control_plane.api_wire import LONGEST_CALL_BYTES
+from autoscaler.clusters.local.control_plane.api_wire import LONGEST_CALL_BYTES, encode_call
 from autoscaler.clusters.local.control_plane.socket_client import SocketApi
 from tests.unit.clusters.kubernetes.api.contract import KubeApiContract, Stage
 
 NOON = 1_800_000_000.0
+LARGE = tuple(f"large-{number}" for number in range(16))
+"""Names of ConfigMaps of a MiB each: more than a connection holds."""
 
 
 @pytest.fixture
@@ -137,6 +142,84 @@ async def test_a_watch_whose_caller_has_gone_gives_its_place_back(server, tmp_pa
             await asyncio.gather(waiting, return_exceptions=True)
         await until(lambda: not socket._connections)
         assert (await api.list(CONFIG_MAPS)).items == ()
+
+
+@pytest.mark.parametrize("call", ["get", "patch"])
+async def test_a_call_that_does_not_end_gets_an_error_at_its_deadline(server, tmp_path, monkeypatch, call):
+    """The caller reads whether its write may have happened, and its connection is free again."""
+
+    class HangingApi(MemoryApi):
+        async def get(self, *_args, **_kwargs):
+            await asyncio.Event().wait()
+
+        patch = get
+
+    monkeypatch.setattr(api_socket, "CALL_DEADLINE_S", 0.05)
+    path = tmp_path / "api"
+    async with ApiSocket(HangingApi(server), path) as socket:
+        with pytest.raises(UnavailableError, match=rf"{call}: not done within 0\.05 s") as caught:
+            await SocketApi(path)._call(call, CONFIG_MAPS, name="some")
+        assert caught.value.may_have_happened is (call == "patch")
+        await until(lambda: not socket._connections)
+
+
+async def test_a_caller_that_does_not_read_is_disconnected(server, tmp_path, monkeypatch):
+    """However much it still has to be sent; its place is free again."""
+    monkeypatch.setattr(api_socket, "WRITE_DEADLINE_S", 0.05)
+    monkeypatch.setattr(api_socket, "MOST_CONNECTIONS", 1)
+    path = tmp_path / "api"
+    async with ApiSocket(MemoryApi(server), path) as socket, watch_without_reading(socket, server, path):
+        await until(lambda: not socket._connections)
+        assert len((await SocketApi(path).list(CONFIG_MAPS)).items) == len(LARGE)
+
+
+async def test_a_run_ends_though_a_caller_does_not_read(server, tmp_path, monkeypatch):
+    """At once: what it has not read is dropped."""
+    monkeypatch.setattr(api_socket, "WRITE_DEADLINE_S", 1e6)
+    path = tmp_path / "api"
+    async with asyncio.timeout(60), AsyncExitStack() as stack:
+        async with ApiSocket(MemoryApi(server), path) as socket:
+            await stack.enter_async_context(watch_without_reading(socket, server, path))
+        assert not socket._connections
+
+
+async def test_a_watch_ends_at_its_longest_time(server, tmp_path, monkeypatch):
+    """Whatever it asked for: its caller watches again."""
+    monkeypatch.setattr(api_socket, "LONGEST_WATCH_S", 0.05)
+    path = tmp_path / "api"
+    async with ApiSocket(MemoryApi(server), path):
+        since = str(server.history.version)
+        watched = SocketApi(path).watch(CONFIG_MAPS, since=since, timeout_s=math.inf, silence_s=60)
+        async with aclosing(watched) as events:
+            assert {event.type async for event in events} == {EventType.BOOKMARK}
+
+
+@pytest.mark.parametrize("seconds", [math.nan, -1, "60", None])
+async def test_a_watch_without_bounds_is_refused(server, tmp_path, seconds):
+    """A watch that says no number would never end."""
+    path = tmp_path / "api"
+    async with ApiSocket(MemoryApi(server), path):
+        watched = SocketApi(path).watch(CONFIG_MAPS, since="1", timeout_s=seconds, silence_s=60)
+        async with aclosing(watched) as events:
+            with pytest.raises(BadRequestError, match="timeout_s of a watch"):
+                await anext(events)
+
+
+@asynccontextmanager
+async def watch_without_reading(socket, server, path):
+    """A connection that has asked for more than it can hold, and reads none of it."""
+    _, writer = await asyncio.open_unix_connection(str(path), limit=1)
+    try:
+        bounds = {"since": str(server.history.version), "timeout_s": 1e6, "silence_s": 1e6}
+        writer.write(encode_call("watch", CONFIG_MAPS, bounds))
+        await until(lambda: socket._connections)
+        for name in LARGE:
+            body = {"metadata": {"name": name, "namespace": "test"}, "data": {"large": "x" * (1 << 20)}}
+            server.create(CONFIG_MAPS, body, FieldOwner("somebody", is_apply=False))
+        await until(lambda: not writer.transport.is_reading())
+        yield
+    finally:
+        writer.transport.abort()
 
 
 async def until(condition):
