@@ -41,8 +41,8 @@ from trainer_sdk.pserver.client.pserver_client import PserverClient
 from trainer_sdk.pserver.process.data_listener import DataListener
 from trainer_sdk.pserver.process.parameter_server import ParameterServer
 from trainer_sdk.pserver.shell import ServerContext
-from trainer_sdk.pserver.transport.frames import WireLimits
-from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.transport.frames import WireLimits
+from trainer_sdk.transport.security import Security
 
 _BUCKETS = 256
 _SIZES = {"64 kB": 64 * 1024, "1 MB": 1024 * 1024, "16 MB": 16 * 1024 * 1024}

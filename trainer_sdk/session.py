@@ -112,8 +112,8 @@ class Session:
         specs = table_specs(tables, sgd(0.01) if optimiser is None else optimiser)
         from trainer_sdk.pserver.client.pserver_client import PserverClient  # noqa: PLC0415  plain sharding needs none
         from trainer_sdk.pserver.tables.layout import check_tables  # noqa: PLC0415
-        from trainer_sdk.pserver.transport.security import Security  # noqa: PLC0415
         from trainer_sdk.tables import Tables  # noqa: PLC0415
+        from trainer_sdk.transport.security import Security  # noqa: PLC0415
 
         check_tables(specs)
 

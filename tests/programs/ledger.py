@@ -22,7 +22,7 @@ import numpy as np
 
 import trainer_sdk as edl
 from trainer_sdk.pserver.client import pserver_client
-from trainer_sdk.pserver.transport.frames import WireLimits
+from trainer_sdk.transport.frames import WireLimits
 
 TABLE = "ledger"
 ENDLESS_S = 10_000.0

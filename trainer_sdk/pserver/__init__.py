@@ -10,11 +10,11 @@ From the decisions to the process; the packages marked * are pure, and each impo
 - `tables`*: the numbers.  `layout` (tables on buckets), `model` (all tables of one server), `bucket_codec` (one bucket
   as bytes).
 - `wire`*: heads and bodies of messages as bytes.
-- `transport`: frames on sockets, the handshake, connections and cancellation.
 - `shell`: core and tables under one lock.
 - `transfer`: buckets to other servers and to files; pushes to backups.
 - `process`: the server with its data port and its stream to the master; `__main__` runs it, `alive` is its probe.
 - `client`: pull and push for a trainer.
 
-Not here: who trains what (`master`), what a trainer does with an answer (`trainer_sdk.protocol`).
+Not here: who trains what (`master`), what a trainer does with an answer (`trainer_sdk.protocol`), frames, handshake and
+connections (`trainer_sdk.transport`).
 """

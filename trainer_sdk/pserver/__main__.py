@@ -39,11 +39,11 @@ from trainer_sdk.pserver.core.shutdown import (
 )
 from trainer_sdk.pserver.process.control_stream import ControlStream, ServerIdentity
 from trainer_sdk.pserver.process.data_listener import DataListener
-from trainer_sdk.pserver.process.listen_address import listen
 from trainer_sdk.pserver.process.parameter_server import ParameterServer
 from trainer_sdk.pserver.shell import ServerContext
-from trainer_sdk.pserver.transport.frames import WireLimits
-from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.transport.frames import WireLimits
+from trainer_sdk.transport.listen_address import listen
+from trainer_sdk.transport.security import Security
 
 log = logging.getLogger("trainer_sdk.pserver")
 

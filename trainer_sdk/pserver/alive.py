@@ -16,9 +16,9 @@ from typing import Final
 
 from master.api.host.unix_sockets import SCHEME, is_socket_address
 from trainer_sdk.errors import EdlError
-from trainer_sdk.pserver.transport.frames import FrameChannel, WireLimits
-from trainer_sdk.pserver.transport.handshake import PROBE, connect_handshake
-from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.transport.frames import FrameChannel, WireLimits
+from trainer_sdk.transport.handshake import PROBE, connect_handshake
+from trainer_sdk.transport.security import Security
 
 LIMIT_S: Final = 10.0  # for each step; the kubelet has a limit for the whole probe
 

@@ -46,7 +46,7 @@ from trainer_sdk.pserver.tables.bucket_load import BucketLoadMeter, LoadSample
 from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.tables.model import Gradient, Model
 from trainer_sdk.pserver.tables.staging_area import StagingArea
-from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.transport.security import Security
 
 log = logging.getLogger(__name__)
 

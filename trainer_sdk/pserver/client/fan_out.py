@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainer_sdk.errors import ServerUnavailableError, WireError
-from trainer_sdk.pserver.transport.frames import Frame, FrameChannel, FrameKind
-from trainer_sdk.pserver.transport.server_connection import ServerConnection
+from trainer_sdk.transport.frames import Frame, FrameChannel, FrameKind
+from trainer_sdk.transport.server_connection import ServerConnection
 
 _ANSWERS: Final = frozenset({FrameKind.PUSH_ANSWER, FrameKind.PULL_ANSWER})
 

@@ -32,10 +32,6 @@ from trainer_sdk.pserver.client.shares import (
 )
 from trainer_sdk.pserver.core.messages import Push, PushAnswer, PushVerdict, Ruling
 from trainer_sdk.pserver.tables.layout import Array, Ids, Layout, row_shape, row_width
-from trainer_sdk.pserver.transport.cancellation import Cancellation
-from trainer_sdk.pserver.transport.frames import Frame, FrameKind
-from trainer_sdk.pserver.transport.security import Security
-from trainer_sdk.pserver.transport.server_connection import ConnectionSettings, ServerConnection
 from trainer_sdk.pserver.wire.bodies import padded
 from trainer_sdk.pserver.wire.heads import (
     PullHead,
@@ -49,6 +45,10 @@ from trainer_sdk.pserver.wire.heads import (
     encode_push,
     padding,
 )
+from trainer_sdk.transport.cancellation import Cancellation
+from trainer_sdk.transport.frames import Frame, FrameKind
+from trainer_sdk.transport.security import Security
+from trainer_sdk.transport.server_connection import ConnectionSettings, ServerConnection
 
 _MIXED_PAUSE_S: Final = 0.02
 

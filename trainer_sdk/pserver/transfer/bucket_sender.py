@@ -28,12 +28,12 @@ from trainer_sdk.pserver.core.messages import CopyHead
 from trainer_sdk.pserver.core.server_events import SendCopy
 from trainer_sdk.pserver.tables.bucket_codec import BucketContents, check_contents, decode_bucket, encode_bucket
 from trainer_sdk.pserver.tables.layout import Array, Layout
-from trainer_sdk.pserver.transport.cancellation import Cancellation
-from trainer_sdk.pserver.transport.frames import FrameKind, WireLimits
-from trainer_sdk.pserver.transport.handshake import PeerRole
-from trainer_sdk.pserver.transport.security import Security
-from trainer_sdk.pserver.transport.server_connection import ConnectionSettings, ServerConnection
 from trainer_sdk.pserver.wire.peer_heads import CopyStatus, copy_digest, decode_copy_answer, encode_copy
+from trainer_sdk.transport.cancellation import Cancellation
+from trainer_sdk.transport.frames import FrameKind, WireLimits
+from trainer_sdk.transport.handshake import PeerRole
+from trainer_sdk.transport.security import Security
+from trainer_sdk.transport.server_connection import ConnectionSettings, ServerConnection
 
 log = logging.getLogger(__name__)
 

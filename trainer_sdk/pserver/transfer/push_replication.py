@@ -25,13 +25,13 @@ from master.api.positions import PositionSet
 from trainer_sdk.errors import AuthenticationError, TemporaryError, WireError
 from trainer_sdk.pserver.core import pushes
 from trainer_sdk.pserver.core.messages import BackupAnswer, BackupPush, Push, PushAnswer
-from trainer_sdk.pserver.transport.cancellation import Cancellation
-from trainer_sdk.pserver.transport.frames import Frame, FrameChannel, FrameKind, WireLimits
-from trainer_sdk.pserver.transport.handshake import PeerRole
-from trainer_sdk.pserver.transport.security import Security
-from trainer_sdk.pserver.transport.server_connection import ConnectionSettings, ServerConnection
 from trainer_sdk.pserver.wire.heads import PushHead, decode_push_answer
 from trainer_sdk.pserver.wire.peer_heads import encode_backup_push
+from trainer_sdk.transport.cancellation import Cancellation
+from trainer_sdk.transport.frames import Frame, FrameChannel, FrameKind, WireLimits
+from trainer_sdk.transport.handshake import PeerRole
+from trainer_sdk.transport.security import Security
+from trainer_sdk.transport.server_connection import ConnectionSettings, ServerConnection
 
 log = logging.getLogger(__name__)
 

@@ -28,9 +28,9 @@ from trainer_sdk.pserver.core.server_state import ServerLimits
 from trainer_sdk.pserver.process.data_listener import DataListener
 from trainer_sdk.pserver.process.parameter_server import ParameterServer
 from trainer_sdk.pserver.shell import ServerContext
-from trainer_sdk.pserver.transport.frames import WireLimits
-from trainer_sdk.pserver.transport.security import Security
-from trainer_sdk.pserver.transport.server_connection import ConnectionSettings
+from trainer_sdk.transport.frames import WireLimits
+from trainer_sdk.transport.security import Security
+from trainer_sdk.transport.server_connection import ConnectionSettings
 
 BUCKETS = 32
 TABLES = (

@@ -18,12 +18,12 @@ from trainer_sdk.pserver.core.messages import Push, PushTarget
 from trainer_sdk.pserver.process import parameter_server
 from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.transfer import push_replication
-from trainer_sdk.pserver.transport.cancellation import Cancellation
-from trainer_sdk.pserver.transport.frames import FrameKind
-from trainer_sdk.pserver.transport.security import Security
-from trainer_sdk.pserver.transport.server_connection import ConnectionSettings, ServerConnection
 from trainer_sdk.pserver.wire.heads import PushHead, Section, SectionKind, decode_push_answer, encode_push
 from trainer_sdk.pserver.wire.peer_heads import encode_backup_push
+from trainer_sdk.transport.cancellation import Cancellation
+from trainer_sdk.transport.frames import FrameKind
+from trainer_sdk.transport.security import Security
+from trainer_sdk.transport.server_connection import ConnectionSettings, ServerConnection
 
 ALL = PositionSet.span(0, BUCKETS)
 

@@ -18,10 +18,10 @@ from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.tables.model import Model
 from trainer_sdk.pserver.transfer import bucket_sender
 from trainer_sdk.pserver.transfer.bucket_sender import BucketSender, SenderHooks, pack_bucket
-from trainer_sdk.pserver.transport.frames import FrameChannel, FrameKind, WireLimits
-from trainer_sdk.pserver.transport.handshake import PeerRole, connect_handshake, welcome_client
-from trainer_sdk.pserver.transport.security import Security
 from trainer_sdk.pserver.wire.peer_heads import CopyStatus, decode_copy_answer, encode_copy
+from trainer_sdk.transport.frames import FrameChannel, FrameKind, WireLimits
+from trainer_sdk.transport.handshake import PeerRole, connect_handshake, welcome_client
+from trainer_sdk.transport.security import Security
 
 MODEL = Model(Layout.of(TABLES, BUCKETS), span(0, BUCKETS))
 

@@ -10,11 +10,11 @@ import pytest
 from master.api.identities import Incarnation, MemberName, ServerPlace
 from tests.harness.certificates import JobAuthority
 from trainer_sdk.errors import ServerUnavailableError
-from trainer_sdk.pserver.transport.cancellation import Cancellation
-from trainer_sdk.pserver.transport.frames import FrameChannel, WireLimits
-from trainer_sdk.pserver.transport.handshake import welcome_client
-from trainer_sdk.pserver.transport.security import Security
-from trainer_sdk.pserver.transport.server_connection import ConnectionSettings, ServerConnection
+from trainer_sdk.transport.cancellation import Cancellation
+from trainer_sdk.transport.frames import FrameChannel, WireLimits
+from trainer_sdk.transport.handshake import welcome_client
+from trainer_sdk.transport.security import Security
+from trainer_sdk.transport.server_connection import ConnectionSettings, ServerConnection
 
 LONG_S = 60.0
 SETTINGS = ConnectionSettings(limits=WireLimits(io_s=LONG_S, hello_s=LONG_S), connect_s=LONG_S)

@@ -22,8 +22,8 @@ from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.tables.model import Model, Portion
 from trainer_sdk.pserver.tables.sparse_store import SparseStore
 from trainer_sdk.pserver.transfer import bucket_sender
-from trainer_sdk.pserver.transport.security import Security
 from trainer_sdk.pserver.wire.peer_heads import CopyStatus, copy_digest
+from trainer_sdk.transport.security import Security
 
 MOVED = 3  # a bucket of the first of two servers
 WITH_ROWS = 11  # another one: rows 5 and 11 lie in it

@@ -23,10 +23,10 @@ from trainer_sdk.errors import AuthenticationError, ServerUnavailableError
 from trainer_sdk.pserver.client.pserver_client import PserverClient
 from trainer_sdk.pserver.core.messages import PushVerdict
 from trainer_sdk.pserver.process.data_listener import DataListener
-from trainer_sdk.pserver.transport.frames import FrameChannel, FrameKind, WireLimits
-from trainer_sdk.pserver.transport.handshake import connect_handshake
-from trainer_sdk.pserver.transport.security import Security
-from trainer_sdk.pserver.transport.server_connection import ConnectionSettings
+from trainer_sdk.transport.frames import FrameChannel, FrameKind, WireLimits
+from trainer_sdk.transport.handshake import connect_handshake
+from trainer_sdk.transport.security import Security
+from trainer_sdk.transport.server_connection import ConnectionSettings
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_sdk.pserver.transport.frames import _RECORD_BYTES, _records
+from trainer_sdk.transport.frames import _RECORD_BYTES, _records
 
 
 @given(st.lists(st.sampled_from([1, 20, 100, _RECORD_BYTES - 1, _RECORD_BYTES, _RECORD_BYTES + 1, 70_000]), max_size=6))

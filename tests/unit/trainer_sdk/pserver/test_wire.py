@@ -12,7 +12,6 @@ from master.api.positions import PositionSet
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.core.messages import CopyHead, Push, PushAnswer, PushTarget, PushVerdict, Ruling
 from trainer_sdk.pserver.tables.layout import Layout
-from trainer_sdk.pserver.transport.frames import FrameKind
 from trainer_sdk.pserver.wire.bodies import gradients_in, ids_in, padded
 from trainer_sdk.pserver.wire.heads import (
     PullAnswer,
@@ -37,6 +36,7 @@ from trainer_sdk.pserver.wire.peer_heads import (
     encode_copy,
     encode_copy_answer,
 )
+from trainer_sdk.transport.frames import FrameKind
 
 LAYOUT = Layout.of((TableSpec(name="w", shape=(3,)), TableSpec(name="e", shape=(9, 3), kind="sparse")), 4)
 ALL = PositionSet.span(0, 4)

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
-from trainer_sdk.pserver.transport.frames import Frame, FrameKind
-from trainer_sdk.pserver.transport.handshake import DATA_PATH_VERSION, PeerRole, connect_handshake, welcome_client
-from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.transport.frames import Frame, FrameKind
+from trainer_sdk.transport.handshake import DATA_PATH_VERSION, PeerRole, connect_handshake, welcome_client
+from trainer_sdk.transport.security import Security
 
 MINE, GUESSED = Security(token=b"secret"), Security(token=b"guess")
 NONCE = "ab" * 32

@@ -1,6 +1,6 @@
-"""Listening socket of a parameter server, and the address under which trainers and other servers reach it.
+"""Listening socket of a process, and the address under which other processes of its job reach it.
 
-Without EDL_LISTEN the server takes any port of the address that it uses towards its master: loopback on one machine,
+Without EDL_LISTEN the process takes any port of the address that it uses towards its master: loopback on one machine,
 the pod's own in a pod.  `edl run` names a private folder instead, in which each process takes a socket of its own name,
 so that no other user of the machine can connect (ADR 0170).
 """
@@ -61,8 +61,8 @@ def _listen_in_folder(text: str, own_name: str) -> tuple[socket.socket, str]:
 
 
 def _own_host(master: str) -> str:
-    """This machine's address on the way to the master; its host name if there is no way."""
-    if is_socket_address(master):
+    """This machine's address on the way to the master; its host name if there is no way, loopback if no master."""
+    if not master or is_socket_address(master):
         return "127.0.0.1"
     host, _, port = master.rpartition(":")
     try:

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from trainer_sdk.pserver.transport import frames
-from trainer_sdk.pserver.transport.frames import FrameChannel, FrameKind, WireLimits
+from trainer_sdk.transport import frames
+from trainer_sdk.transport.frames import FrameChannel, FrameKind, WireLimits
 
 LIMITS = WireLimits(io_s=20.0)
 

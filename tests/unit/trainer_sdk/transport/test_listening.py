@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from trainer_sdk.errors import UsageError
-from trainer_sdk.pserver.process.listen_address import listen
-from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.transport.listen_address import listen
+from trainer_sdk.transport.security import Security
 
 
 def listened(variables, master="127.0.0.1:7070"):

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from trainer_sdk.pserver.transport import cancellation
-from trainer_sdk.pserver.transport.cancellation import Watchdog
+from trainer_sdk.transport import cancellation
+from trainer_sdk.transport.cancellation import Watchdog
 
 LONG_S = 180.0
 

@@ -1,8 +1,9 @@
-"""Frames to and from a parameter server: a fixed header, a small head, and a body of raw arrays.
+"""Frames between the processes of a job: a fixed header, a small head, and a body of raw arrays.
 
 The problem: tensors should cross a socket without avoidable copies, and bytes from an unauthenticated peer must do no
 harm.  Bodies are sent from and received into the arrays themselves; sizes are bounded before anything is allocated;
-every socket operation has a deadline.  `wire` has the meaning of heads, `handshake` authenticates peers.
+every socket operation has a deadline.  `pserver.wire` has the meaning of heads, `handshake` authenticates peers, and
+`duplex` sends and receives the same frames at once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from trainer_sdk.errors import FrameTooLargeError, WireError
 
 MAGIC: Final = b"EDLp"
 _HEADER: Final = struct.Struct("<4sB3xIQ")  # magic, kind, bytes of head, bytes of body
+HEADER_BYTES: Final = _HEADER.size
 _MAX_HEAD_BYTES: Final = 1024 * 1024
 _MAX_TEXT_BYTES: Final = 4096
 _MAX_PIECES: Final = 512  # below IOV_MAX, 1024 on Linux
@@ -42,6 +44,12 @@ class FrameKind(IntEnum):
     COPY = 9
     COPY_ANSWER = 10
     BACKUP_PUSH = 11  # answered by PUSH_ANSWER
+    GROUP_JOIN = 12  # first frame of a connection between two members of a group, answered by GROUP_JOINED
+    GROUP_JOINED = 13
+    GROUP_REDUCE = 14
+    GROUP_GATHER = 15
+    GROUP_STATE = 16
+    GROUP_GOODBYE = 17  # last frame: the sender has finished its last operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +73,24 @@ class Frame(NamedTuple):
     def text(self) -> str:
         """The head as text, for a message about a refusal."""
         return self.head[:_MAX_TEXT_BYTES].decode(errors="replace")
+
+
+def pack_header(kind: FrameKind, head: bytes, body_bytes: int) -> bytes:
+    """Header and head of a frame."""
+    return _HEADER.pack(MAGIC, kind, len(head), body_bytes) + head
+
+
+def parse_header(view: memoryview, at: int, *, most_head_bytes: int = _MAX_HEAD_BYTES) -> tuple[FrameKind, int, int]:
+    """Kind, bytes of head and bytes of body of the header that begins at `at`.  Raises WireError."""
+    magic, number, head_bytes, body_bytes = _HEADER.unpack_from(view, at)
+    if magic != MAGIC:
+        raise WireError(f"a frame begins with {magic!r}, not {MAGIC!r}: no EDL peer")
+    kind = _KINDS.get(number)
+    if kind is None:
+        raise WireError(f"frame of unknown kind {number}: another version of EDL?")
+    if head_bytes > most_head_bytes:
+        raise FrameTooLargeError("head of a frame", size_bytes=head_bytes, limit_bytes=most_head_bytes)
+    return kind, head_bytes, body_bytes
 
 
 class FrameChannel:
@@ -102,6 +128,10 @@ class FrameChannel:
     def close(self) -> None:
         self._sock.close()
 
+    def release(self) -> tuple[socket.socket, bytes]:
+        """The socket and the bytes that were read ahead; this channel is not used again."""
+        return self._sock, bytes(self._ahead[self._start : self._stop])
+
     def send(self, kind: FrameKind, head: bytes, body: Sequence[memoryview] = (), *, more: bool = False) -> None:
         """Hands the whole frame to the system.
 
@@ -121,7 +151,7 @@ class FrameChannel:
         if body_bytes > self._limits.frame_bytes:
             what = f"{kind.name} to be sent"
             raise FrameTooLargeError(what, size_bytes=body_bytes, limit_bytes=self._limits.frame_bytes)
-        self._leaving.append(_HEADER.pack(MAGIC, kind, len(head), body_bytes) + head)
+        self._leaving.append(pack_header(kind, head, body_bytes))
         self._leaving_bytes += _HEADER.size + len(head)
 
     def send_piece(self, piece: memoryview) -> None:
@@ -171,14 +201,7 @@ class FrameChannel:
 
     def _receive(self, most_head_bytes: int, until_s: float) -> Frame:
         self._need(_HEADER.size, until_s)
-        magic, number, head_bytes, body_bytes = _HEADER.unpack_from(self._ahead, self._start)
-        if magic != MAGIC:
-            raise WireError(f"a frame begins with {magic!r}, not {MAGIC!r}: no EDL peer")
-        kind = _KINDS.get(number)
-        if kind is None:
-            raise WireError(f"frame of unknown kind {number}: another version of EDL?")
-        if head_bytes > most_head_bytes:
-            raise FrameTooLargeError("head of a frame", size_bytes=head_bytes, limit_bytes=most_head_bytes)
+        kind, head_bytes, body_bytes = parse_header(self._ahead, self._start, most_head_bytes=most_head_bytes)
         if body_bytes > self._limits.frame_bytes:
             raise FrameTooLargeError("body of a frame", size_bytes=body_bytes, limit_bytes=self._limits.frame_bytes)
         self._start += _HEADER.size

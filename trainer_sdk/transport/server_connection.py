@@ -13,10 +13,10 @@ from master.api.host.file_ownership import ForeignUserError
 from master.api.host.unix_sockets import check_peer, is_socket_address, socket_path
 from master.api.identities import ServerPlace
 from trainer_sdk.errors import AuthenticationError, ServerUnavailableError
-from trainer_sdk.pserver.transport.cancellation import Cancellation, Watchdog
-from trainer_sdk.pserver.transport.frames import FrameChannel, WireLimits
-from trainer_sdk.pserver.transport.handshake import PeerRole, connect_handshake
-from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.transport.cancellation import Cancellation, Watchdog
+from trainer_sdk.transport.frames import FrameChannel, WireLimits
+from trainer_sdk.transport.handshake import PeerRole, connect_handshake
+from trainer_sdk.transport.security import Security
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.1  # a server that left is known to have left by the next one

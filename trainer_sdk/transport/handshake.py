@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from master.api.host.log_lines import escape_controls
 from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
-from trainer_sdk.pserver.transport.frames import Frame, FrameChannel, FrameKind
-from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.transport.frames import Frame, FrameChannel, FrameKind
+from trainer_sdk.transport.security import Security
 
 DATA_PATH_VERSION: Final = 1
 PROBE: Final = "liveness probe"  # client name of the liveness probe (`alive`)
@@ -31,6 +31,7 @@ class PeerRole(StrEnum):
 
     TRAINER = "client"  # may push and pull; probes have this role too
     SERVER = "peer"  # may also send copies of buckets and backup pushes
+    MEMBER = "member"  # of a group: the connection is one between two members of it (`collective`)
 
 
 def welcome_client(channel: FrameChannel, security: Security, incarnation: str) -> tuple[str, PeerRole]:
@@ -42,7 +43,7 @@ def welcome_client(channel: FrameChannel, security: Security, incarnation: str) 
     hello = _decode(channel.receive_hello(), FrameKind.HELLO)
     try:
         _check_version(hello)
-        role = PeerRole.SERVER if hello.get("role") == PeerRole.SERVER else PeerRole.TRAINER
+        role = next((role for role in PeerRole if role == hello.get("role")), PeerRole.TRAINER)
         _check_proof(security, role, nonce, hello)
     except (WireError, AuthenticationError) as error:
         channel.send(FrameKind.REFUSED, str(error).encode())

@@ -1,1 +1,0 @@
-"""Frames on sockets between trainers and parameter servers: handshake, connections, cancellation."""
