@@ -10,6 +10,7 @@ import click
 
 from autoscaler.cli.arguments.place_selection import PLUGIN
 from autoscaler.cli.commands import about, bundle, changes, data, inspection, planning, snapshot
+from autoscaler.cli.commands.launch import launch
 from autoscaler.cli.commands.operator import operator
 from autoscaler.cli.commands.run import run
 from autoscaler.cli.commands.validate import validate
@@ -21,6 +22,7 @@ HELP = f"""Elastic deep learning: training jobs that shrink for web load and gro
 
 \b
 Start here:
+  edl launch --trainers 1:8 train.py     run a script on this machine
   edl validate job.yaml                  check a file
   edl run job.yaml web.yaml              run it on this machine, with a live view
 \b
@@ -57,6 +59,7 @@ def edl() -> None:
 
 
 for command in (
+    launch,
     run,
     validate,
     inspection.get,

@@ -87,6 +87,11 @@ def read_documents(path: Path) -> tuple[tuple[Document, ...], tuple[FieldError, 
         return (), (_file_error(file, 1, f"cannot be read: {error.strerror}"),)
     except ValueError as error:
         return (), (_file_error(file, 1, f"is too large: {error}"),)
+    return read_text(file, text)
+
+
+def read_text(file: str, text: str) -> tuple[tuple[Document, ...], tuple[FieldError, ...]]:
+    """`read_documents` of a text that no file holds; `file` is what errors call it."""
     try:
         return _read_nodes(file, list(yaml.compose_all(text, Loader=yaml.SafeLoader)))
     except yaml.MarkedYAMLError as error:

@@ -67,15 +67,8 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     edl run examples/digits.yaml
     edl run job.yaml web.yaml --nodes 2 --cpu 8 --gpu auto
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    import asyncio  # noqa: PLC0415 - not for --help
-
-    from autoscaler.cli.local.foreground import RunOutput, run_in_foreground  # noqa: PLC0415 - not for --help
-    from autoscaler.clusters.local.run_files.checkpoint_locks import CheckpointFolderLockedError  # noqa: PLC0415 - with it
-    from autoscaler.clusters.local.run_files.run_folder import RunFolderError  # noqa: PLC0415 - with it
-    from autoscaler.errors import AutoscalerError, InvalidSpecError  # noqa: PLC0415 - with it
-    from autoscaler.local_run.run_etcd import EtcdRefusedError  # noqa: PLC0415 - with it
+    from autoscaler.cli.local.foreground_command import choose_output, run_manifests  # noqa: PLC0415 - not for --help
     from autoscaler.manifests import InvalidManifestError, parse_files  # noqa: PLC0415 - with it
-    from master.api.errors import StorageError  # noqa: PLC0415 - with it
 
     try:
         if cluster_file is not None:
@@ -88,21 +81,8 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     if not manifests.jobs and not manifests.deployments:
         raise CommandError(Exit.REFUSED, "the files hold no TrainingJob and no Deployment: there is nothing to run")
     settings = _settings(manifests, files, options)
-    output = (
-        RunOutput.JSON
-        if options["is_json"]
-        else RunOutput.LINES
-        if options["no_view"] or not sys.stdout.isatty()
-        else RunOutput.VIEW
-    )
-    try:
-        code = asyncio.run(
-            run_in_foreground(settings, manifests, output=output, duration_s=options["duration"], stays=options["stay"])
-        )
-    except (EtcdRefusedError, CheckpointFolderLockedError, InvalidSpecError, RunFolderError, StorageError) as error:
-        raise CommandError(Exit.REFUSED, str(error)) from None
-    except AutoscalerError as error:
-        raise CommandError(Exit.FAILED, str(error)) from None
+    output = choose_output(is_json=options["is_json"], has_view=not options["no_view"])
+    code = run_manifests(settings, manifests, output=output, duration_s=options["duration"], stays=options["stay"])
     sys.exit(code)
 
 

@@ -146,6 +146,11 @@ class ClusterPlace:
 
     # ---- changing -----------------------------------------------------------------------------------------------
 
+    def create_job(self, body: Raw) -> str:
+        """Create a TrainingJob in this place's namespace."""
+        metadata = {"namespace": self._reader.namespace, **body["metadata"]}
+        return self._do(self._writer.create_job({**body, "metadata": metadata}))
+
     def scale(self, kind: str, name: str, sizes: Sequence[SizeRequest], *, is_dry: bool) -> str:
         """Set these sizes, all or none."""
         return self._do(self._writer.scale(parse_type(kind), name, sizes, is_dry=is_dry))

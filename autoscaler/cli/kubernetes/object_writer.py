@@ -11,7 +11,7 @@ from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.object_reader import KINDS, ObjectReader
 from autoscaler.cli.place_values import PodSelector, SizeChange, SizeRequest, format_size_changes
 from autoscaler.clusters.kubernetes.api.api_port import ANY, Preconditions, Propagation, Raw, Scope, Subresource
-from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
+from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, text
 from autoscaler.clusters.kubernetes.objects.labels import DRAIN, ROLE
@@ -32,6 +32,17 @@ class ObjectWriter:
 
     reader: ObjectReader
     empties_nodes: bool = False
+
+    async def create_job(self, body: Raw) -> str:
+        """Create a TrainingJob in the namespace that it names."""
+        name = text(body, "metadata", "name")
+        try:
+            await self.reader.api.create(TRAINING_JOBS, body)
+        except AlreadyExistsError:
+            raise CommandError(
+                Exit.REFUSED, f"tj/{name} is there already; choose another --name, or edl delete tj/{name} before"
+            ) from None
+        return f"tj/{name} created"
 
     async def scale(self, kind: str, name: str, sizes: Sequence[SizeRequest], *, is_dry: bool) -> str:
         """Set sizes through /scale, as autoscalers do; servers through the job's spec, in one write with trainers."""

@@ -41,7 +41,7 @@ def validate_files(files: Iterable[Path]) -> ValidFiles:
         errors += wrong
         for document in documents:
             if document.kind == _JOB:
-                errors += _validate(document)
+                errors += validate_document(document)
                 jobs.append(document.name)
             else:
                 notices.append(
@@ -52,7 +52,8 @@ def validate_files(files: Iterable[Path]) -> ValidFiles:
     return ValidFiles(jobs=tuple(jobs), notices=tuple(notices))
 
 
-def _validate(document: Document) -> Sequence[FieldError]:
+def validate_document(document: Document) -> Sequence[FieldError]:
+    """Errors of a TrainingJob that a cluster would not accept."""
     found = list(check_templates(document))
     raw: dict[str, Any] = copy.deepcopy(dict(document.content))
     raw.pop("status", None)

@@ -50,15 +50,17 @@ async def run_in_foreground(
     output: RunOutput,
     duration_s: float | None,
     stays: bool,
+    ends_with_stdin: bool = False,
     background: Callable[[LocalRun], Coroutine[Any, Any, None]] | None = None,
 ) -> Exit:
     """Run to the end.  OK: all jobs completed, or the duration is over; FAILED: a job failed; INTERRUPTED: Ctrl-C.
 
-    `background` runs from the submission to the end, as the demo's load and faults do.  Raises AutoscalerError if the
-    run could not start, or crashed.
+    `ends_with_stdin`: standard input is a pipe whose other end is the owner's; where it closes, the owner has gone or
+    wants the end, and the run stops as at Ctrl-C.  `background` runs from the submission to the end, as the demo's load
+    and faults do.  Raises AutoscalerError if the run could not start, or crashed.
     """
     stop, kill = asyncio.Event(), asyncio.Event()
-    with _signals(stop, kill), _quiet_logs():
+    with _signals(stop, kill), _quiet_logs(), _pipe_from_owner(stop, is_watched=ends_with_stdin):
         async with LocalRun(settings, say=lambda line: print(escape_controls(line), file=sys.stderr)) as run:
             _print_start(run, output)
             run.recorder.on_event.append(lambda event: _print_event(event, output, stop))
@@ -196,6 +198,26 @@ def _signals(stop: asyncio.Event, kill: asyncio.Event) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _pipe_from_owner(stop: asyncio.Event, *, is_watched: bool) -> Iterator[None]:
+    """Set `stop` once standard input closes."""
+    if not is_watched:
+        yield
+        return
+    loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
+
+    def read() -> None:
+        if not os.read(descriptor, 4096):
+            loop.remove_reader(descriptor)
+            stop.set()
+
+    loop.add_reader(descriptor, read)
+    try:
+        yield
+    finally:
+        loop.remove_reader(descriptor)
+
+
+@contextlib.contextmanager
 def _quiet_logs() -> Iterator[None]:
     """Log EDL's own warnings to standard error, one line each, so that they do not break the view."""
     handler = logging.StreamHandler()
@@ -232,14 +254,20 @@ def _print_event(event: RunEvent, show: RunOutput, stop: asyncio.Event) -> None:
 
 def _print_end(run: LocalRun, show: RunOutput, outcome: dict[str, str]) -> None:
     if show is RunOutput.JSON:
-        _try_print(json.dumps({"jobs": outcome, "run": str(run.folder.root)}))
+        messages = {name: message for name in outcome if (message := _message_of(run, name))}
+        _try_print(json.dumps({"jobs": outcome, "messages": messages, "run": str(run.folder.root)}))
         return
     for name, ending in outcome.items():
-        record = run.jobs().get(name)
-        message = "" if record is None else record.life.message
+        message = _message_of(run, name)
         state = ending if ending in _ENDED else f"stopped with the run; it was {ending}"
         _try_print(f"tj/{name}: {state}" + (f": {message}" if message else ""))
     _try_print(f"run folder: {run.folder.root}")
+
+
+def _message_of(run: LocalRun, name: str) -> str:
+    """Why the job ended; empty while nobody knows."""
+    record = run.jobs().get(name)
+    return "" if record is None else record.life.message
 
 
 def _try_print(line: str) -> bool:

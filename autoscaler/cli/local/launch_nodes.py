@@ -1,0 +1,59 @@
+"""Virtual nodes of `edl launch` on this machine: one with the machine's cores, memory and GPUs, unless some are named.
+
+The job then grows to what the machine has.  Its minimum runs also where it asks for more cores or memory than there
+are, since processes share those; a GPU cannot be shared so.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.clusters.local.machine.gpus import GpuLookupError, count_gpus
+from autoscaler.domain import NOTHING, Resources
+from autoscaler.manifests.api_types import TrainingJob, VirtualNode
+from autoscaler.manifests.conversion import make_virtual_node
+
+
+def machine_capacity() -> Resources:
+    """Cores of this process, memory and GPUs of the machine; no GPU where the driver does not answer."""
+    try:
+        gpu_count = count_gpus()
+    except GpuLookupError:
+        gpu_count = 0
+    return Resources(
+        cpu_milli=1000 * len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        gpu_count=gpu_count,
+    )
+
+
+def nodes_of_machine(job: TrainingJob, machine: Resources) -> tuple[VirtualNode, ...]:
+    """One node for the job.  Pure.  Raises CommandError where the job's minimum needs more GPUs than there are.
+
+    The master's own request comes on top, so that it takes no core from a trainer.
+    """
+    each = job.trainer.template.requests
+    least = NOTHING.plus(each, times=job.trainer.replicas.minimum)
+    if job.server is not None:
+        least = least.plus(job.server.template.requests, times=job.server.replicas.minimum)
+    if least.gpu_count > machine.gpu_count:
+        asked = f"--gpu {each.gpu_count} for {job.trainer.replicas.minimum} trainers"
+        hint = "lower --gpu or --trainers, or name virtual nodes by --nodes"
+        raise CommandError(
+            Exit.REFUSED, f"{asked} needs {least.gpu_count} GPUs; this machine has {machine.gpu_count}: {hint}"
+        )
+    room = Resources(
+        cpu_milli=max(machine.cpu_milli, least.cpu_milli),
+        memory_bytes=max(machine.memory_bytes, least.memory_bytes),
+        gpu_count=machine.gpu_count,
+    )
+    master = replace(job.master.template.requests, extended=())
+    pods = job.trainer.replicas.maximum + (0 if job.server is None else job.server.replicas.maximum) + 1
+    return (make_virtual_node("machine", room + master, pod_limit=max(pods, 110)),)
+
+
+def equal_nodes(count: int, capacity: Resources) -> tuple[VirtualNode, ...]:
+    """Nodes of one shape, which says how many pods each takes."""
+    return tuple(VirtualNode(name=f"node-{number}", capacity=capacity) for number in range(1, count + 1))

@@ -1,0 +1,138 @@
+"""`edl launch`: real scripts as jobs of this machine, from another process."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from autoscaler.clusters.local.run_files.run_folder import RunFolder
+from tests.harness.edl_command import DEADLINE_S, EDL, edl, wait_until
+
+TRAIN = """
+import argparse, json, os, time
+import numpy as np
+import trainer_sdk as edl
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--records", type=int, default=200)
+parser.add_argument("--hold", default="")   # trains on while this file exists
+parser.add_argument("--fails", action="store_true")
+options = parser.parse_args()
+total = 0
+with edl.open() as session:
+    for batch in session.dataset("numbers", size=options.records, epochs=1, batch_size=10, seed=1):
+        if options.fails:
+            raise ValueError("the loss is not a number")
+        while options.hold and os.path.exists(options.hold) and not session.is_draining:
+            time.sleep(0.02)
+        total += int(np.sum(batch.indices))
+        batch.done()
+print("total", total, os.environ["LEVEL"], flush=True)
+"""
+FAST = ("--no-etcd", "--no-view", "--cpu", "250m", "--memory", "64Mi", "--env", "LEVEL=7")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN)
+    return tmp_path
+
+
+def start(folder, *words):
+    """`edl launch` in another process, and the folder of its run."""
+    argv = [EDL, "launch", *FAST, *words]
+    process = subprocess.Popen(argv, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    line = process.stdout.readline()
+    assert line.startswith("run folder: "), line + process.stdout.read()
+    run = RunFolder(root=Path(line.removeprefix("run folder: ").strip()))
+    wait_until(run.control_socket().exists, "the control socket")
+    return process, run.root
+
+
+def ready(run):
+    return json.loads(edl("get", "tj/train", "-o", "json", run=run)).get("status", {}).get("trainers", {}).get("ready")
+
+
+def test_a_script_is_launched_resized_and_ends(folder):
+    """The numbers of all trainers together are those of the whole data set, each once."""
+    hold = folder / "hold"
+    hold.touch()
+    process, run = start(folder, "--trainers", "1:3", "train.py", "--hold", str(hold))
+    try:
+        wait_until(lambda: ready(run) == 3, "growth into the machine")
+        edl("scale", "tj/train", "--trainers", "2", run=run)
+        wait_until(lambda: ready(run) == 2, "the size that was asked for")
+        hold.unlink()
+        out, _ = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, out
+    assert "tj/train: Completed" in out
+    ended = [
+        line.split() for log in (run / "logs").glob("train-trainer-*.log") for line in log.read_text().splitlines()
+    ]
+    totals = [words for words in ended if words[:1] == ["total"]]
+    assert sum(int(words[1]) for words in totals) == sum(range(200))
+    assert {words[2] for words in totals} == {"7"}
+
+
+def test_what_a_dry_run_prints_is_run_by_edl_run(folder):
+    job = subprocess.run(
+        [EDL, "launch", "--dry-run", "--cpu", "250m", "--env", "LEVEL=7", "train.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=DEADLINE_S,
+    ).stdout
+    (folder / "job.yaml").write_text(job)
+    assert "tj/train is valid" in edl("validate", str(folder / "job.yaml"))
+    argv = [EDL, "run", "--no-etcd", "--no-view", "job.yaml"]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stdout
+    assert "tj/train: Completed" in done.stdout
+
+
+def test_the_traceback_of_a_script_that_fails_is_shown(folder):
+    argv = [EDL, "launch", *FAST, "--max-restarts", "0", "train.py", "--fails"]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    assert done.returncode == 1, done.stdout
+    assert "ValueError: the loss is not a number" in done.stdout
+    assert "tj/train: Failed" in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_the_job_in_order(folder, number):
+    hold = folder / "hold"
+    hold.touch()
+    process, run = start(folder, "--trainers", "2", "train.py", "--hold", str(hold))
+    try:
+        wait_until(lambda: ready(run) == 2, "both trainers")
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, out
+    assert json.loads((run / "run.json").read_text())["jobs"] == {"train": "Running"}
+
+
+def test_the_end_of_its_owner_ends_the_job(folder):
+    """A program that started the launch and is killed leaves nothing running: its end of the pipe closes."""
+    argv = [EDL, "launch", *FAST, "--json", "--ends-with-stdin", "train.py", "--hold", str(folder)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(argv, cwd=folder, **pipes) as process:
+        try:
+            lines = map(json.loads, process.stdout)
+            run = Path(next(lines)["run"])
+            wait_until(lambda: next(lines).get("event", {}).get("kind") == "Ready", "a ready pod")
+            process.stdin.close()
+            *_, last = lines
+            assert process.wait(DEADLINE_S) == 130
+        finally:
+            process.kill()
+    assert last["run"] == str(run)
+    assert set(last["jobs"]) == {"train"}
