@@ -1,0 +1,485 @@
+"""The member's core, rule by rule (protocol of collective jobs, rules 63 to 96)."""
+
+from dataclasses import replace
+
+import pytest
+
+from master.api.identities import Incarnation, ManifestId
+from master.api.messages.checkpoint_files import FileRecord
+from master.api.messages.from_members import Declare
+from master.api.messages.generations import (
+    BrokenGeneration,
+    GroupEnded,
+    HeadState,
+    LeaveRequest,
+    LeftGeneration,
+    NewGeneration,
+    OfferState,
+    RegisterReplica,
+    ReplicaRegistered,
+    StateId,
+)
+from master.api.messages.to_members import OfferAnswered, Released
+from master.api.positions import EMPTY, PositionSet
+from tests.unit.trainer_sdk.group.group_world import DATASET, LINEAGE, fresh, record_of
+from trainer_sdk.errors import WireError
+from trainer_sdk.group.core.control_words import (
+    StepWord,
+    SyncEntry,
+    decode_entry,
+    decode_word,
+    encode_entry,
+    encode_word,
+    record_digest,
+)
+from trainer_sdk.group.core.member_events import (
+    AbortGroup,
+    Await,
+    CloseGroup,
+    ConnectGroup,
+    ContributeWord,
+    CopyDue,
+    CopyTaken,
+    CopyWritten,
+    DrainAsked,
+    FinishScript,
+    GatherStates,
+    GiveStep,
+    GroupConnected,
+    GroupFailed,
+    LoadHead,
+    ReceiveState,
+    RefuseScript,
+    SendState,
+    StatesGathered,
+    StateTaken,
+    StepApplied,
+    StepReduced,
+    StreamOpened,
+    TakeCopy,
+    TellMaster,
+    WordsGathered,
+)
+from trainer_sdk.group.core.member_state import MemberPhase, check_member
+from trainer_sdk.group.core.script_work import next_work
+from trainer_sdk.group.core.sync import choose_transfer
+from trainer_sdk.group.core.transitions import give, handle_member
+from trainer_sdk.group.port import GroupFinish
+from trainer_sdk.protocol.trainer_events import FinishReason
+
+
+def feed(state, *events):
+    """The state after these events, and the effects of the last."""
+    effects = ()
+    for event in events:
+        state, effects = (step := handle_member(state, event)).state, step.effects
+        check_member(state)
+    return state, effects
+
+
+def reports(effects):
+    return [e.message for e in effects if isinstance(e, TellMaster)]
+
+
+def sid(generation, step):
+    return StateId(lineage=LINEAGE, generation=generation, step=step)
+
+
+def entry(record, state, **kw):
+    return SyncEntry(digest=record_digest(record, "layout"), state=state, **kw)
+
+
+def synced(*, members=(0, 1), number=1, me=0, step=0, **kw):
+    """Member `me` at the boundary of this step, in this generation."""
+    record = record_of(number, *members)
+    state = replace(fresh(me), state=sid(number - 1, step), is_fresh=False, **kw)
+    entries = tuple(entry(record, sid(number - 1, step)) for _ in members)
+    state, _ = feed(
+        state,
+        NewGeneration(record=record),
+        GroupConnected(number=number),
+        StatesGathered(number=number, entries=entries),
+    )
+    assert state.phase is MemberPhase.BOUNDARY
+    return state
+
+
+def word(state, **kw):
+    return StepWord(generation=state.number, step=state.step, layout="layout", **kw)
+
+
+def complete(state, *others):
+    """The state with its step complete, its own word first."""
+    state, effects = feed(give(state), StepReduced())
+    (contributed,) = effects
+    return feed(state, WordsGathered(number=state.number, words=(contributed.word, *others)))[0]
+
+
+def test_share_is_a_function_of_record_and_step_whatever_was_heard_since():
+    """Rule 63: a newer record changes no share of the generation that goes on."""
+    state = synced()
+    before = next_work(state)
+    planned, _ = feed(state, NewGeneration(record=record_of(2, 0, 1, 2, planned_from=1)))
+    assert isinstance(before, GiveStep)
+    assert before == next_work(planned)
+
+
+def test_record_with_another_process_of_this_name_is_not_entered():
+    """Rule 64: a new process stands in no old record."""
+    restarted = replace(fresh(0), incarnation=Incarnation("new"))
+    state, effects = feed(restarted, NewGeneration(record=record_of(1, 0, 1)))
+    assert state.phase is MemberPhase.OUT
+    assert effects == ()
+
+
+@pytest.mark.parametrize("wrong", [{"step": 5}, {"generation": 9}, {"layout": "another"}])
+def test_word_of_another_step_aborts_the_group(wrong):
+    """Rule 67: unequal generations, steps or layouts are no sum of one step."""
+    state = synced()
+    other = replace(word(state), **wrong)
+    state = complete(state, other)
+    assert (state.phase, state.left, state.state) == (MemberPhase.OUT, 1, sid(0, 0))
+
+
+def test_step_needs_the_words_of_all_members():
+    """Rule 67: a collective that shrank to those still there is no step."""
+    assert complete(synced()).phase is MemberPhase.OUT
+
+
+def test_step_counts_only_once_it_is_applied():
+    """Rule 68: complete is not applied; the id follows the update."""
+    state = synced()
+    done = complete(state, word(state))
+    assert (done.phase, done.state) == (MemberPhase.COMPLETE, sid(0, 0))
+    assert feed(done, StepApplied())[0].state == sid(1, 1)
+
+
+def test_end_of_a_step_after_an_abort_is_dropped():
+    """Rule 69: who fails stays at s - 1, and its late collective changes nothing."""
+    state, _ = feed(give(synced()), StepReduced())
+    out, _ = feed(state, BrokenGeneration(number=1))
+    late, effects = feed(out, WordsGathered(number=1, words=(word(state), word(state))), StepApplied())
+    assert (late, effects) == (out, ())
+    assert feed(out, StepReduced())[1] == ()
+
+
+def test_source_is_the_largest_id_generation_first():
+    """Rule 70: generation before step, a live replica before the head, then the lowest rank."""
+    record = record_of(5, 0, 1, 2, head=HeadState(state=sid(3, 4), manifest=ManifestId("m")))
+    older, newer = entry(record, sid(3, 6)), entry(record, sid(4, 5))
+    assert choose_transfer(record, (older, newer, newer), 0).source == 1
+    assert choose_transfer(record, (older, newer, newer), 1).receivers == (0,)
+    assert choose_transfer(record, (older, newer, newer), 2).receivers == ()
+    behind = (entry(record, sid(2, 9)), entry(record, None), entry(record, None))
+    assert all(choose_transfer(record, behind, rank).is_from_head for rank in range(3))
+    tied = (entry(record, sid(3, 4)), entry(record, None), entry(record, None))
+    assert choose_transfer(record, tied, 0).receivers == (1, 2)
+
+
+def test_many_receivers_are_shared_by_all_who_hold_the_state():
+    """Rule 71: any member with that id may send."""
+    record = record_of(2, *range(6))
+    entries = (*(entry(record, sid(1, 3)) for _ in range(2)), *(entry(record, None) for _ in range(4)))
+    assert choose_transfer(record, entries, 0).receivers == (2, 4)
+    assert choose_transfer(record, entries, 1).receivers == (3, 5)
+    assert [choose_transfer(record, entries, rank).source for rank in range(2, 6)] == [0, 1, 0, 1]
+
+
+def test_first_state_is_one_members_and_named_by_its_generation():
+    """Rules 65, 70: two processes may make the first state differently, so its id names who chose it."""
+    record = record_of(7, 0, 1, 2)
+    entries = (entry(record, None), entry(record, None, is_fresh=True), entry(record, None, is_fresh=True))
+    sender, receiver = choose_transfer(record, entries, 1), choose_transfer(record, entries, 2)
+    assert sender.state == receiver.state == sid(7, 0)
+    assert (sender.receivers, receiver.source) == ((0, 2), 1)
+
+
+def test_first_state_that_nobody_holds_is_refused():
+    """A replica that has trained cannot become the first state again: the processes start again."""
+    state = replace(synced(), phase=MemberPhase.SYNC, has_synced=False, state=None)
+    entries = (entry(state.record, None),) * 2
+    state, effects = feed(state, StatesGathered(number=1, entries=entries))
+    assert any(isinstance(effect, RefuseScript) for effect in effects)
+    assert state.phase is MemberPhase.OUT
+
+
+def test_other_digest_aborts_the_sync():
+    """Rule 70: members that mean different records or layouts do not start."""
+    record = record_of(1, 0, 1)
+    state, _ = feed(fresh(0), NewGeneration(record=record), GroupConnected(number=1))
+    assert isinstance(next_work(state), GatherStates)
+    wrong = SyncEntry(digest="other", state=None, is_fresh=True)
+    state, _ = feed(state, StatesGathered(number=1, entries=(entry(record, None, is_fresh=True), wrong)))
+    assert (state.phase, state.left) == (MemberPhase.OUT, 1)
+
+
+def receiving(me=1):
+    record = record_of(3, 0, 1)
+    own = replace(fresh(me), state=sid(1, 2), is_fresh=False)
+    entries = (entry(record, sid(2, 2), skipped=PositionSet.of(1)), entry(record, sid(1, 2)))
+    return feed(own, NewGeneration(record=record), GroupConnected(number=3), StatesGathered(number=3, entries=entries))[
+        0
+    ]
+
+
+def test_equal_step_of_another_generation_is_received():
+    """Rule 71: the same step is not the same state."""
+    state = receiving()
+    assert next_work(state) == ReceiveState(number=3, source=0, state=sid(2, 2), skipped=PositionSet.of(1))
+    kept = receiving(me=0)
+    assert next_work(kept) == SendState(number=3, to=(1,))
+
+
+def test_failed_transfer_leaves_what_was_there():
+    """Rule 71: until the swap a member keeps what it had."""
+    state, effects = feed(receiving(), GroupFailed(number=3))
+    assert state.state == sid(1, 2)
+    assert reports(effects) == [LeftGeneration(left=3, state=sid(1, 2))]
+
+
+def test_swap_that_ends_after_an_abort_still_counts():
+    """The replica is what it is: the swap was whole though the group had broken meanwhile."""
+    state, _ = feed(receiving(), BrokenGeneration(number=3))
+    state, _ = feed(state, StateTaken(number=3, state=sid(2, 2), skipped=PositionSet.of(1)))
+    assert (state.phase, state.state, state.skipped) == (MemberPhase.OUT, sid(2, 2), PositionSet.of(1))
+
+
+def test_nothing_is_contributed_before_the_own_sync_is_over():
+    """Rule 72."""
+    state = receiving()
+    assert feed(state, StepReduced()) == (state, ())
+
+
+def test_failed_collective_is_reported_as_a_promise():
+    """Rule 73: abort, drop the step, keep the replica, and say so; the number is never entered again."""
+    state, effects = feed(give(synced()), GroupFailed(number=1))
+    assert effects[0] == AbortGroup(number=1)
+    assert reports(effects) == [LeftGeneration(left=1, state=sid(0, 0))]
+    assert feed(state, NewGeneration(record=record_of(1, 0, 1)))[0] == state
+
+
+def test_broken_of_a_plan_leaves_the_generation_that_it_is_planned_from():
+    """Rule 74: everything up to that number, and the promise is the largest."""
+    state, _ = feed(synced(), NewGeneration(record=record_of(2, 0, 1, 2, planned_from=1)))
+    state, effects = feed(state, BrokenGeneration(number=2))
+    assert {effect.number for effect in effects if isinstance(effect, AbortGroup)} == {1, 2}
+    assert (state.phase, state.left) == (MemberPhase.OUT, 2)
+
+
+def test_broken_of_an_older_generation_is_late():
+    """Rule 74: h < g."""
+    state = synced(number=4)
+    assert feed(state, BrokenGeneration(number=3)) == (state, ())
+
+
+def test_break_while_a_step_is_applied_waits_for_it():
+    """Rules 66, 73: the report names a whole replica, the one after the update."""
+    state = synced()
+    done = complete(state, word(state))
+    told, effects = feed(done, BrokenGeneration(number=1))
+    assert effects == (AbortGroup(number=1),)
+    after, effects = feed(told, StepApplied())
+    assert reports(effects) == [LeftGeneration(left=1, state=sid(1, 1))]
+    assert after.phase is MemberPhase.OUT
+
+
+def test_late_or_repeated_record_does_no_harm():
+    """Rule 77: entered once, if number > left and listed."""
+    state = synced(number=3)
+    for record in (record_of(3, 0, 1), record_of(2, 0), record_of(1, 0, 1)):
+        assert feed(state, NewGeneration(record=record)) == (state, ())
+
+
+def test_member_that_a_newer_record_lists_goes_there():
+    """Rules 74, 92: in neither record nor `from`, a member leaves, and enters what lists it."""
+    state, effects = feed(synced(), NewGeneration(record=record_of(5, 0, 2)))
+    assert (state.phase, state.number, state.left) == (MemberPhase.SYNC, 5, 1)
+    assert reports(effects) == [LeftGeneration(left=1, state=sid(0, 0))]
+    unlisted, _ = feed(synced(), NewGeneration(record=record_of(5, 2, 3)))
+    assert (unlisted.phase, unlisted.left) == (MemberPhase.OUT, 5)
+
+
+def test_group_trains_on_while_a_plan_is_connected():
+    """Rule 79."""
+    state, effects = feed(synced(), NewGeneration(record=record_of(2, 0, 1, 2, planned_from=1)))
+    assert effects == (ConnectGroup(record=record_of(2, 0, 1, 2, planned_from=1)),)
+    assert isinstance(next_work(state), GiveStep)
+    _, (contributed,) = feed(give(state), StepReduced())
+    assert contributed.word.prepared == 0
+    _, (contributed,) = feed(give(state), GroupConnected(number=2), StepReduced())
+    assert contributed.word.prepared == 2
+
+
+def test_old_member_that_failed_does_not_fall_forward_into_the_plan():
+    """Rule 80: it reports; entering alone would fork the history."""
+    plan = record_of(2, 0, 1, 2, planned_from=1)
+    state, _ = feed(synced(), NewGeneration(record=plan), GroupConnected(number=2), GroupFailed(number=1))
+    assert state.phase is MemberPhase.OUT
+    assert feed(state, NewGeneration(record=plan))[0].phase is MemberPhase.OUT
+    joined, _ = feed(fresh(2), NewGeneration(record=plan))
+    assert joined.phase is MemberPhase.SYNC
+
+
+def prepared(plan):
+    return feed(synced(), NewGeneration(record=plan), GroupConnected(number=plan.number))[0]
+
+
+def test_switch_needs_the_same_plan_prepared_at_all():
+    """Rule 81: min and max; one member that is not ready keeps all in the old generation."""
+    plan = record_of(2, 0, 1, 2, planned_from=1)
+    state = prepared(plan)
+    stays, _ = feed(complete(state, word(state)), StepApplied())
+    assert (stays.number, stays.phase) == (1, MemberPhase.BOUNDARY)
+    mixed, _ = feed(complete(state, word(state, prepared=3)), StepApplied())
+    assert mixed.number == 1
+    goes, _ = feed(complete(state, word(state, prepared=2)), StepApplied())
+    assert (goes.number, goes.phase, goes.state) == (2, MemberPhase.SYNC, sid(1, 1))
+
+
+def test_plan_that_was_promised_keeps_its_connections_until_the_step_ends():
+    """Rule 81: a newer plan heard after the word does not take the promise back."""
+    plan, newer = record_of(2, 0, 1, 2, planned_from=1), record_of(3, 0, 1, 3, planned_from=1)
+    state, _ = feed(give(prepared(plan)), StepReduced())
+    state, effects = feed(state, NewGeneration(record=newer))
+    assert AbortGroup(number=2) not in effects
+    words = (word(state, prepared=2), word(state, prepared=2))
+    switched, effects = feed(state, WordsGathered(number=1, words=words), StepApplied())
+    assert switched.number == 2
+    assert effects == (AbortGroup(number=3),)
+    unequal, effects = feed(state, WordsGathered(number=1, words=(words[0], word(state))), StepApplied())
+    assert unequal.number == 1
+    assert effects == (AbortGroup(number=2),)
+
+
+def test_old_connections_are_closed_once_the_new_sync_has_its_list():
+    """Rule 82: the list shows that the step of the switch is complete at every member."""
+    plan = record_of(2, 0, 1, planned_from=1)
+    state = prepared(plan)
+    state, effects = feed(complete(state, word(state, prepared=2)), StepApplied())
+    assert effects == ()
+    entries = (entry(plan, sid(1, 1)), entry(plan, sid(1, 1)))
+    _, effects = feed(state, StatesGathered(number=2, entries=entries))
+    assert effects == (CloseGroup(number=1),)
+
+
+def test_leaver_goes_with_the_switch_after_its_copy():
+    """Rule 83: a drained member trains up to the switch; an unfinished copy of it is still written and answered."""
+    state, effects = feed(synced(), StreamOpened(), DrainAsked(grace_s=20, reason="SIGTERM"))
+    assert reports(effects) == [LeaveRequest(grace_s=20, reason="SIGTERM")]
+    state, _ = feed(state, NewGeneration(record=record_of(2, 1, planned_from=1)))
+    state, _ = feed(complete(state, word(state, prepared=2)), CopyDue(), StepApplied())
+    assert state.phase is MemberPhase.GONE
+    assert next_work(state) == FinishScript(finish=GroupFinish(reason=FinishReason.DRAINED))
+    assert next_work(feed(synced(), Released())[0]) == next_work(state)
+
+
+def file_of(name="copy"):
+    return FileRecord(name=name, size_bytes=1, digest="d", lineage=LINEAGE, marks=())
+
+
+def with_copy(*, written=True):
+    state = synced(step=2, is_registered=True)
+    state, _ = feed(state, CopyDue())
+    work = next_work(state)
+    assert work == TakeCopy(number=1, stamp=1, state=sid(0, 2), skipped=EMPTY)
+    state, effects = feed(state, CopyTaken(work=work), *([CopyWritten(number=1, file=file_of())] if written else []))
+    return state, effects
+
+
+def test_copy_is_offered_with_its_stamp_until_it_is_answered():
+    """Rules 84, 85, 87: again after each broken stream."""
+    state, effects = with_copy()
+    (offered,) = reports(effects)
+    assert (offered.stamp, offered.state, offered.offer) == (1, sid(0, 2), 1)
+    registered = ReplicaRegistered(term=2, lineage=LINEAGE, dataset=DATASET, report_every_s=1)
+    assert reports(feed(state, registered)[1]) == [offered]
+    done, _ = feed(state, OfferAnswered(offer=1, manifest=ManifestId("m")))
+    assert (done.copy, done.committed) == (None, 2)
+    assert feed(done, registered)[1] == ()
+
+
+def test_sync_restamps_the_copy_of_who_keeps_its_state():
+    """Rule 86: an ancestor of the group's state gets the new stamp, under a new offer; the old answer is late."""
+    state, _ = with_copy()
+    state, _ = feed(state, BrokenGeneration(number=1))
+    record = record_of(2, 0, 1)
+    kept = (entry(record, sid(0, 2)), entry(record, sid(0, 2)))
+    state, _ = feed(state, NewGeneration(record=record), GroupConnected(number=2))
+    again, effects = feed(state, StatesGathered(number=2, entries=kept))
+    (offered,) = [message for message in reports(effects) if isinstance(message, OfferState)]
+    assert (offered.stamp, offered.offer) == (2, 2)
+    assert feed(again, OfferAnswered(offer=1, manifest=None))[0].copy is not None
+    other = (entry(record, sid(0, 2)), entry(record, sid(1, 3)))
+    assert feed(state, StatesGathered(number=2, entries=other))[0].copy is None
+
+
+def test_wish_of_any_rank_makes_the_first_one_copy():
+    """Rule 84: the step's word carries the wish."""
+    state = synced()
+    state, _ = feed(complete(state, word(state, wants_copy=True)), StepApplied())
+    assert isinstance(next_work(state), TakeCopy)
+    second, _ = feed(give(feed(synced(me=1), CopyDue())[0]), StepReduced())
+    assert second.promised is None
+    assert handle_member(give(feed(synced(me=1), CopyDue())[0]), StepReduced()).effects[0].word.wants_copy
+
+
+def test_head_gives_the_data_position():
+    """Rule 90: of the file, not of the record."""
+    head = HeadState(state=sid(2, 3), manifest=ManifestId("m"), files=(file_of(),))
+    record = record_of(4, 0, head=head)
+    state, _ = feed(fresh(0), NewGeneration(record=record), GroupConnected(number=4))
+    state, _ = feed(state, StatesGathered(number=4, entries=(entry(record, None, is_fresh=True),)))
+    assert next_work(state) == LoadHead(number=4, head=head)
+    state, _ = feed(state, StateTaken(number=4, state=sid(2, 3), skipped=PositionSet.of(8)))
+    assert (state.state, state.skipped) == (sid(2, 3), PositionSet.of(8))
+
+
+def test_group_trains_on_without_a_master():
+    """Rule 91: a broken stream changes nothing; the next one hears what holds now."""
+    state = complete(synced(), word(synced()))
+    state, _ = feed(state, StepApplied())
+    register, declare = reports(feed(state, StreamOpened())[1])
+    assert isinstance(register, RegisterReplica)
+    assert (register.generation, register.left, register.state) == (1, 0, sid(1, 1))
+    assert declare == Declare(dataset=DATASET, layout="layout")
+
+
+def test_quarantine_is_skipped_and_marked_as_the_step_completes():
+    """Rule 94."""
+    record = record_of(1, 0, quarantine=PositionSet.of(1))
+    state, _ = feed(fresh(0), NewGeneration(record=record), GroupConnected(number=1))
+    state, _ = feed(state, StatesGathered(number=1, entries=(entry(record, None, is_fresh=True),)))
+    share = next_work(state).share
+    assert (share.positions, share.records) == (PositionSet.of(0, 2), 2)
+    state, _ = feed(complete(state), StepApplied())
+    assert state.skipped == PositionSet.of(1)
+
+
+def test_last_step_is_not_the_end():
+    """Rules 95, 96: keep group and replica, commit the last state, and finish when the master says END."""
+    state = synced(step=6)
+    assert isinstance(next_work(state), TakeCopy)
+    assert next_work(synced(me=1, step=6)) == Await()
+    ended, _ = feed(state, GroupEnded(final_saver=True), GroupEnded())
+    finish = GroupFinish(reason=FinishReason.ENDED, final_saver=True)
+    assert next_work(ended) == FinishScript(finish=finish)
+
+
+def test_words_survive_the_wire_and_garbage_is_refused():
+    """What members tell each other is read strictly."""
+    entered = SyncEntry(digest="d", state=sid(1, 2), skipped=PositionSet.of(1, 5), is_fresh=True)
+    assert decode_entry(encode_entry(entered)) == entered
+    said = StepWord(generation=1, step=2, prepared=3, wants_copy=True, layout="l")
+    assert decode_word(encode_word(said)) == said
+    for garbage in (b"", b"\xff", b"[]", b'{"state": 3}'):
+        with pytest.raises(WireError):
+            decode_entry(garbage)
+        with pytest.raises(WireError):
+            decode_word(garbage)
+
+
+def test_contribution_without_a_given_step_is_ignored():
+    """The flag collective is entered for a step that the script was given in this generation."""
+    state = synced()
+    assert feed(state, StepReduced()) == (state, ())
+    assert any(isinstance(effect, ContributeWord) for effect in feed(give(state), StepReduced())[1])

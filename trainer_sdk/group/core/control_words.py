@@ -1,0 +1,91 @@
+"""What members tell each other: their states in a sync (rule 70), and the control word of a step (rules 67, 81, 84).
+
+Each is one small JSON text that goes through an all-gather.  Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from master.api.identities import Lineage
+from master.api.messages.generations import Generation, StateId
+from master.api.positions import EMPTY, PositionSet
+from trainer_sdk.errors import WireError
+
+MAX_WORD_BYTES: Final = 4096
+MAX_ENTRY_BYTES: Final = 1 << 20  # 65,536 skipped ranges are 1 MiB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncEntry:
+    """A member's state as it enters a generation, or None: nothing."""
+
+    digest: str  # of the record and the layout
+    state: StateId | None
+    skipped: PositionSet = EMPTY
+    is_fresh: bool = False  # its replica is as the script made it, and may become the first state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWord:
+    """A member's control word of a step."""
+
+    generation: int
+    step: int
+    prepared: int = 0  # number of the planned generation that this member is ready for; 0: none
+    wants_copy: bool = False
+    layout: str = ""
+
+
+def record_digest(record: Generation, layout: str) -> str:
+    """Equal for members that mean the same record and the same layout."""
+    return hashlib.sha256(json.dumps([asdict(record), layout], sort_keys=True).encode()).hexdigest()[:32]
+
+
+def encode_entry(entry: SyncEntry) -> bytes:
+    return json.dumps(asdict(entry)).encode()
+
+
+def decode_entry(data: bytes) -> SyncEntry:
+    """Raises WireError."""
+    try:
+        fields: dict[str, Any] = json.loads(data)
+        state = fields["state"]
+        return SyncEntry(
+            digest=str(fields["digest"]),
+            state=None
+            if state is None
+            else StateId(
+                lineage=Lineage(int(state["lineage"])), generation=int(state["generation"]), step=int(state["step"])
+            ),
+            skipped=_positions(fields["skipped"]["bounds"]),
+            is_fresh=bool(fields["is_fresh"]),
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise WireError(f"a member's entry of the sync cannot be read ({error}): run one release of EDL") from error
+
+
+def encode_word(word: StepWord) -> bytes:
+    return json.dumps(asdict(word)).encode()
+
+
+def decode_word(data: bytes) -> StepWord:
+    """Raises WireError."""
+    try:
+        fields: dict[str, Any] = json.loads(data)
+        return StepWord(
+            generation=int(fields["generation"]),
+            step=int(fields["step"]),
+            prepared=int(fields["prepared"]),
+            wants_copy=bool(fields["wants_copy"]),
+            layout=str(fields["layout"]),
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise WireError(f"a member's control word cannot be read ({error}): run one release of EDL") from error
+
+
+def _positions(bounds: list[int]) -> PositionSet:
+    return PositionSet.from_ranges(zip(bounds[::2], bounds[1::2], strict=True))

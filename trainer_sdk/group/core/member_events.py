@@ -1,0 +1,292 @@
+"""Events, effects and the script's work of a group member.  Pure data.
+
+Events in the past tense come from the master's stream, the collectives and the script; effects in the imperative are
+for the shell, in this order.  Work is what the script's thread does, which alone touches the replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from master.api.messages.checkpoint_files import FileRecord
+from master.api.messages.from_members import ReplicaMessage
+from master.api.messages.generations import Generation, HeadState, StateId
+from master.api.messages.to_members import ToReplica
+from master.api.positions import PositionSet
+from trainer_sdk.group.core.control_words import StepWord, SyncEntry
+from trainer_sdk.group.port import GroupFinish, StepShare
+
+# ---- events ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOpened:
+    """A stream to the master is open: register."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamClosed:
+    """The stream broke; the group trains on (rule 91)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRequested:
+    """Time for a progress report."""
+
+    is_reducing: bool = False  # the script waits in a collective
+    steps_begun: int = 0
+    median_step_s: float = 0.0
+    samples_per_s: float = 0.0
+    pause_s: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConnected:
+    """This generation's members are connected."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFailed:
+    """A connection attempt or a collective of this generation failed here (rule 73)."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatesGathered:
+    """The first collective of this generation: what each member holds, by rank (rule 70)."""
+
+    number: int
+    entries: tuple[SyncEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatesSent:
+    """Every receiver of this member has its state."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateTaken:
+    """The replica is this state now: received or loaded into a second place, checked, swapped (rule 71).
+
+    True also if this member has left the generation meanwhile.  `skipped` is that of the file if it was loaded (90).
+    """
+
+    number: int
+    state: StateId
+    skipped: PositionSet
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaTorn:
+    """The replica is nothing: a restore failed half way (rule 66)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepReduced:
+    """The script asks whether the step is complete: every gradient is reduced here (rule 68)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordsGathered:
+    """The step's flag collective: every member's control word, by rank (rule 67)."""
+
+    number: int
+    words: tuple[StepWord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepApplied:
+    """The script has applied the complete step."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyDue:
+    """Time for a checkpoint, or the script asked for one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeCopy:
+    """Capture the replica, answer CopyTaken, and write it in the background; answered CopyWritten."""
+
+    number: int  # of the copy within this process
+    stamp: int
+    state: StateId
+    skipped: PositionSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyTaken:
+    """The replica was copied to host memory, as this work says (rule 85)."""
+
+    work: TakeCopy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyWritten:
+    """The copy of this number is complete in storage; None: it could not be written."""
+
+    number: int
+    file: FileRecord | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainAsked:
+    """This process terminates within `grace_s` (M7)."""
+
+    grace_s: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GraceEnded:
+    """The grace period is over: leave now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptRaised:
+    """The script raised in the step that it had been given; `message` is for its author."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinalHookDone:
+    """The script's final hook has returned."""
+
+
+GroupEvent = (
+    ToReplica
+    | StreamOpened
+    | StreamClosed
+    | ReportRequested
+    | GroupConnected
+    | GroupFailed
+    | StatesGathered
+    | StatesSent
+    | StateTaken
+    | ReplicaTorn
+    | StepReduced
+    | WordsGathered
+    | StepApplied
+    | CopyDue
+    | CopyTaken
+    | CopyWritten
+    | DrainAsked
+    | GraceEnded
+    | ScriptRaised
+    | FinalHookDone
+)
+
+# ---- effects --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellMaster:
+    """Send this to the master; lost without a stream, and the state knows what to repeat."""
+
+    message: ReplicaMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectGroup:
+    """Connect this generation's members in the background; answered GroupConnected or GroupFailed."""
+
+    record: Generation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortGroup:
+    """Abort this generation's collectives at once, or its connection attempt."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseGroup:
+    """Close this generation's connections: every member has done its last collective (rule 82)."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContributeWord:
+    """Take part in the step's flag collective with this word; answered WordsGathered or GroupFailed."""
+
+    number: int
+    word: StepWord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefuseScript:
+    """Raise UsageError in the script's thread: what it declared, or what it holds, cannot go on."""
+
+    field: str
+    message: str
+
+
+GroupEffect = TellMaster | ConnectGroup | AbortGroup | CloseGroup | ContributeWord | RefuseScript
+
+# ---- what the script's thread does ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Wait for the next event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatherStates:
+    """Take part in the first collective with this entry; answered StatesGathered or GroupFailed."""
+
+    number: int
+    entry: SyncEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendState:
+    """Capture the replica and send it to these ranks; answered StatesSent or GroupFailed."""
+
+    number: int
+    to: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiveState:
+    """Receive the replica from this rank; answered StateTaken, GroupFailed or ReplicaTorn."""
+
+    number: int
+    source: int
+    state: StateId
+    skipped: PositionSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadHead:
+    """Restore the replica from the head's file; answered StateTaken or ReplicaTorn."""
+
+    number: int
+    head: HeadState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveStep:
+    """Give this step to the script."""
+
+    share: StepShare
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishScript:
+    """Give no more steps."""
+
+    finish: GroupFinish
+
+
+ScriptWork = Await | GatherStates | SendState | ReceiveState | LoadHead | TakeCopy | GiveStep | FinishScript

@@ -1,0 +1,106 @@
+"""A step, from the script's request to its end: rules 63, 67, 68, 69, 81 and 94.  Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.group_shares import shares, step_positions, steps_per_epoch
+from master.api.messages.generations import StateId
+from trainer_sdk.group.core.control_words import StepWord
+from trainer_sdk.group.core.member_events import AbortGroup, ContributeWord, WordsGathered
+from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep, rank_in
+from trainer_sdk.group.core.membership import leave, switch
+from trainer_sdk.group.port import StepShare
+
+
+def share_of(state: MemberState) -> StepShare:
+    """The next step and this rank's part: a function of record and step alone (rules 63, 94)."""
+    assert state.record is not None
+    positions = step_positions(state.dataset, state.step)
+    return StepShare(
+        step=state.step,
+        epoch=state.step // steps_per_epoch(state.dataset),
+        positions=shares(state.record, positions)[state.rank],
+        records=len(positions - state.record.quarantine),
+        rank=state.rank,
+        size=len(state.record.members),
+        generation=state.number,
+        is_redo=state.step <= state.newest_given,
+    )
+
+
+def handle_reduced(state: MemberState) -> MemberStep:
+    """The flag collective before the update: its word names generation, step and the prepared plan (67, 68, 81)."""
+    if state.phase is not MemberPhase.BOUNDARY or not state.is_step_given:
+        return MemberStep(state)
+    promised = state.plan if state.is_prepared else None
+    word = StepWord(
+        generation=state.number,
+        step=state.step,
+        prepared=promised.number if promised is not None else 0,
+        wants_copy=state.wants_copy,
+        layout=state.layout,
+    )
+    contributed = replace(state, phase=MemberPhase.CONTRIBUTED, promised=promised)
+    return MemberStep(contributed, (ContributeWord(number=state.number, word=word),))
+
+
+def handle_words(state: MemberState, event: WordsGathered) -> MemberStep:
+    """Complete here with all members' words, all of this generation and step (67); else the group is left (73).
+
+    Every member's plan equal and prepared: the switch follows this step (81).
+    """
+    record = state.record
+    if record is None or event.number != record.number or state.phase is not MemberPhase.CONTRIBUTED:
+        return MemberStep(state)
+    mine = (record.number, state.step, state.layout)
+    if len(event.words) != len(record.members) or any(
+        (word.generation, word.step, word.layout) != mine for word in event.words
+    ):
+        return leave(state, record.number)
+    plans = {word.prepared for word in event.words}
+    is_agreed = state.promised is not None and plans == {state.promised.number}
+    is_wanted = any(word.wants_copy for word in event.words)
+    complete = replace(
+        state,
+        phase=MemberPhase.COMPLETE,
+        is_agreed=is_agreed,
+        is_step_given=False,
+        wants_copy=False,
+        must_copy=state.must_copy or (is_wanted and state.rank == 0),
+    )
+    return MemberStep(complete)
+
+
+def handle_applied(state: MemberState) -> MemberStep:
+    """The replica is whole at the next step (66); then the switch, or a break that came meanwhile."""
+    record = state.record
+    if state.phase is not MemberPhase.COMPLETE or record is None:
+        return MemberStep(state)
+    skipped = state.skipped | (step_positions(state.dataset, state.step) & record.quarantine)  # rule 94
+    applied = replace(
+        state,
+        phase=MemberPhase.BOUNDARY,
+        state=StateId(lineage=record.lineage, generation=record.number, step=state.step + 1),
+        skipped=skipped,
+        broken=0,
+        promised=None,
+        is_agreed=False,
+    )
+    promised = state.promised
+    if state.broken:
+        left = leave(applied, state.broken)
+        lost = _unused_promise(state)
+        return MemberStep(left.state, (*lost, *left.effects))
+    if state.is_agreed and promised is not None:
+        switched = switch(applied, promised)
+        return MemberStep(switched.state, switched.effects)
+    return MemberStep(applied, _unused_promise(state))
+
+
+def _unused_promise(state: MemberState) -> tuple[AbortGroup, ...]:
+    """Connections that were kept for a promise, and that a newer plan has replaced since."""
+    promised = state.promised
+    if promised is None or promised == state.plan or rank_in(promised, state.incarnation) < 0:
+        return ()
+    return (AbortGroup(number=promised.number),)

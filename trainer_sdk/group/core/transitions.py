@@ -1,0 +1,194 @@
+"""Transitions of a group member: the one table from events to the functions that decide.  Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from master.api.messages.from_members import Declare, Failed, FinalSaved, Leave
+from master.api.messages.generations import (
+    BrokenGeneration,
+    CopyWanted,
+    GroupEnded,
+    GroupPhase,
+    GroupProgress,
+    LeaveRequest,
+    NewGeneration,
+    RegisterReplica,
+    ReplicaRegistered,
+)
+from master.api.messages.to_members import Declared, Fenced, OfferAnswered, Refused, Released
+from master.api.positions import EMPTY
+from trainer_sdk.group.core import copies, membership, steps, sync
+from trainer_sdk.group.core.member_events import (
+    CopyDue,
+    CopyTaken,
+    CopyWritten,
+    DrainAsked,
+    FinalHookDone,
+    GraceEnded,
+    GroupConnected,
+    GroupEvent,
+    GroupFailed,
+    RefuseScript,
+    ReplicaTorn,
+    ReportRequested,
+    ScriptRaised,
+    StatesGathered,
+    StatesSent,
+    StateTaken,
+    StepApplied,
+    StepReduced,
+    StreamClosed,
+    StreamOpened,
+    TellMaster,
+    WordsGathered,
+)
+from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep
+
+
+def handle_member(state: MemberState, event: GroupEvent) -> MemberStep:  # noqa: C901, PLR0912  one case a line
+    """The next state and its effects.  Raises nothing: an event that comes late or again changes nothing."""
+    match event:
+        case NewGeneration():
+            return membership.handle_new(state, event)
+        case BrokenGeneration():
+            return membership.handle_broken(state, event)
+        case GroupConnected():
+            return membership.handle_connected(state, event)
+        case GroupFailed():
+            return membership.handle_failed(state, event)
+        case StatesGathered():
+            return sync.handle_gathered(state, event)
+        case StatesSent():
+            return sync.handle_sent(state, event)
+        case StateTaken():
+            return sync.handle_taken(state, event)
+        case ReplicaTorn():
+            return sync.handle_torn(state)
+        case StepReduced():
+            return steps.handle_reduced(state)
+        case WordsGathered():
+            return steps.handle_words(state, event)
+        case StepApplied():
+            return steps.handle_applied(state)
+        case CopyDue():
+            return copies.handle_due(state)
+        case CopyWanted():
+            return copies.handle_wanted(state)
+        case CopyTaken():
+            return copies.handle_copied(state, event)
+        case CopyWritten():
+            return copies.handle_written(state, event)
+        case OfferAnswered():
+            return copies.handle_answered(state, event)
+        case DrainAsked():
+            return membership.handle_drain(state, event)
+        case Released():
+            return membership.go(state)
+        case GraceEnded():
+            return membership.go(replace(state, copy=None))
+        case GroupEnded():
+            return MemberStep(replace(state, ended=state.ended if _is_saver(state) else event))
+        case _:
+            return _handle_stream(state, event)
+
+
+def _handle_stream(
+    state: MemberState,
+    event: StreamOpened
+    | StreamClosed
+    | ReplicaRegistered
+    | Declared
+    | Fenced
+    | Refused
+    | ReportRequested
+    | ScriptRaised
+    | FinalHookDone,
+) -> MemberStep:
+    match event:
+        case StreamOpened() | Fenced():
+            return MemberStep(state, _registration(state))
+        case StreamClosed():
+            return MemberStep(replace(state, is_registered=False))
+        case ReplicaRegistered(lineage=lineage):
+            registered = replace(state, is_registered=True, lineage=max(state.lineage, lineage))
+            return MemberStep(registered, copies.offer(registered))
+        case Declared(dataset=dataset):
+            return MemberStep(state if state.entered else replace(state, dataset=dataset))
+        case Refused(field=field, message=message):
+            return MemberStep(state, (RefuseScript(field=field, message=message),))
+        case ReportRequested():
+            if not state.is_registered:
+                return MemberStep(state)
+            return MemberStep(state, (TellMaster(message=_progress(state, event)), *copies.offer(state)))
+        case ScriptRaised(message=message):
+            positions = steps.share_of(state).positions if state.is_step_given and state.record else EMPTY
+            return MemberStep(state, (TellMaster(message=Failed(positions=positions, message=message)),))
+        case FinalHookDone():
+            return MemberStep(state, (TellMaster(message=FinalSaved()),))
+        case _:
+            assert_never(event)
+
+
+def leave_job(reason: str) -> tuple[TellMaster, ...]:
+    """The last message of a process that goes."""
+    return (TellMaster(message=Leave(reason=reason)),)
+
+
+def give(state: MemberState) -> MemberState:
+    """The script has been given the step that `script_work.next_work` names."""
+    return replace(state, is_step_given=True, newest_given=max(state.newest_given, state.step))
+
+
+def _is_saver(state: MemberState) -> bool:
+    return state.ended is not None and state.ended.final_saver
+
+
+def _registration(state: MemberState) -> tuple[TellMaster, ...]:
+    register = RegisterReplica(
+        name=state.name,
+        ordinal=state.ordinal,
+        incarnation=state.incarnation,
+        address=state.address,
+        generation=state.number,
+        left=state.left,
+        state=state.state,
+        has_final_hook=state.has_final_hook,
+        is_leaving=state.is_leaving,
+    )
+    declare = Declare(dataset=state.dataset, layout=state.layout)
+    leaving = (LeaveRequest(grace_s=state.grace_s),) if state.is_leaving else ()
+    return tuple(TellMaster(message=message) for message in (register, declare, *leaving))
+
+
+def _progress(state: MemberState, event: ReportRequested) -> GroupProgress:
+    return GroupProgress(
+        generation=state.number,
+        phase=_phase(state, is_reducing=event.is_reducing),
+        state=state.state,
+        is_synced=state.has_synced,
+        steps_begun=event.steps_begun,
+        median_step_s=event.median_step_s,
+        samples_per_s=event.samples_per_s,
+        pause_s=event.pause_s,
+        metrics=event.metrics,
+    )
+
+
+def _phase(state: MemberState, *, is_reducing: bool) -> GroupPhase:
+    match state.phase:
+        case MemberPhase.OUT | MemberPhase.GONE:
+            return GroupPhase.OUT
+        case MemberPhase.SYNC:
+            return GroupPhase.SYNC
+        case MemberPhase.TRANSFER:
+            return GroupPhase.TRANSFER
+        case MemberPhase.CONTRIBUTED:
+            return GroupPhase.REDUCE
+        case MemberPhase.BOUNDARY | MemberPhase.COMPLETE:
+            if state.phase is MemberPhase.BOUNDARY and state.is_all_done:
+                return GroupPhase.DONE
+            return GroupPhase.REDUCE if is_reducing else GroupPhase.COMPUTE
+        case _:
+            assert_never(state.phase)
