@@ -18,7 +18,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict
 from types import TracebackType
@@ -33,10 +33,12 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     TRAINING_JOBS,
 )
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
+from autoscaler.clusters.kubernetes.memory_api.watch_history import ObjectChange
 from autoscaler.clusters.kubernetes.objects.fields import Raw, integer, text
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
 from autoscaler.clusters.kubernetes.objects.names import job_key
 from autoscaler.clusters.local.control_plane.api_socket import ApiSocket
+from autoscaler.clusters.local.control_plane.checkpoint_admission import CheckpointAdmission
 from autoscaler.clusters.local.control_plane.control_plane import EDL_CLASSES, ControlPlane
 from autoscaler.clusters.local.control_plane.pod_annotations import PID
 from autoscaler.clusters.local.machine.pod_logs import keep_logs_short
@@ -116,7 +118,14 @@ class LocalRun:
         )
         self._stack.callback(shutil.rmtree, self.folder.sockets, ignore_errors=True)
         self.recorder = enter(RunJournal(self.folder, clock=time.monotonic))
-        self._locks = enter(CheckpointLocks(run=self.folder.root.name, allows_shared=settings.allows_shared_folders))
+        locks = enter(
+            CheckpointLocks(
+                run=self.folder.root.name,
+                working_dir=settings.working_dir,
+                own=self.folder.checkpoints,
+                allows_shared=settings.allows_shared_folders,
+            )
+        )
         errors = self._errors = JobErrors(time.monotonic, RecordedErrors(self.recorder))
         self.events = EventJournal(self.recorder, clock=time.monotonic, errors=errors)
         nodes = zip(settings.machines, settings.devices, strict=True)
@@ -130,9 +139,10 @@ class LocalRun:
                 wall_s=time.time,
                 errors=errors,
                 on_crash=self.crash,
-                on_changes=self.events.handle_changes,
+                on_changes=self._handle_changes,
             )
         )
+        self._checkpoints = CheckpointAdmission(self.plane.server, locks)
         self.api = MemoryApi(self.plane.server, field_manager="kubectl")
         imported = asyncio.create_task(asyncio.to_thread(_import_run_term))
         endpoints = await self._start_etcd() if settings.with_etcd else settings.etcd
@@ -193,16 +203,16 @@ class LocalRun:
         """
         objects = tuple(build_objects(manifests, self.folder.checkpoints))
         check_objects(objects)
-        for job in manifests.jobs:
-            if job.checkpoint.uri:
-                self._locks.lock(job.name, job.checkpoint.uri, working_dir=self.settings.working_dir)
-                self._check_start(job)
-        await self._raise_own_classes(manifests)
-        for namespace in sorted({_namespace(body) for _, body in objects} - {""}):
-            with suppress(AlreadyExistsError):
-                await self.api.create(NAMESPACES, {"metadata": {"name": namespace}})
-        for kind, body in objects:
-            await self.api.create(kind, body)
+        with self._checkpoints.reserve(body for kind, body in objects if kind == TRAINING_JOBS):
+            for job in manifests.jobs:
+                if job.checkpoint.uri:
+                    self._check_start(job)
+            await self._raise_own_classes(manifests)
+            for namespace in sorted({_namespace(body) for _, body in objects} - {""}):
+                with suppress(AlreadyExistsError):
+                    await self.api.create(NAMESPACES, {"metadata": {"name": namespace}})
+            for kind, body in objects:
+                await self.api.create(kind, body)
         for notice in manifests.notices:
             self.recorder.record_event("Notice", "run", "Notice", notice)
 
@@ -218,6 +228,10 @@ class LocalRun:
         if (default := manifests.priority_of(None)) != 0:
             for name in EDL_CLASSES:
                 await self.api.patch(PRIORITY_CLASSES, name, {"value": default})
+
+    def _handle_changes(self, changes: Sequence[ObjectChange]) -> None:
+        self.events.handle_changes(changes)
+        self._checkpoints.handle_changes(changes)
 
     def snapshot(self) -> RunSnapshot:
         """The run as it stands now."""

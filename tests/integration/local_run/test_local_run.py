@@ -8,14 +8,16 @@ import json
 import shutil
 import signal
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import pytest
 import yaml
 
-from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
+from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, ForbiddenError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, PODS, PRIORITY_CLASSES, TRAINING_JOBS
+from autoscaler.clusters.local.control_plane.socket_client import SocketApi
+from autoscaler.clusters.local.run_files.checkpoint_locks import CheckpointFolderLockedError, CheckpointLocks
 from autoscaler.domain import Resources
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.lifecycle import FailureReason
@@ -23,6 +25,7 @@ from autoscaler.local_run import local_run, run_snapshot
 from autoscaler.local_run.local_run import LocalRun
 from autoscaler.local_run.run_etcd import KEY
 from autoscaler.local_run.run_settings import LOCAL_POLICY, RunSettings
+from autoscaler.local_run.submission import build_objects
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node
 from tests.harness.edl_command import PROGRAMS, edl
@@ -358,3 +361,32 @@ async def test_a_job_that_the_operator_would_refuse_is_refused_at_once(tmp_path)
             await machine.submit(web_service(1), hasty)
         assert machine.pods() == []
         assert not machine.server.all(DEPLOYMENTS)
+
+
+async def test_a_job_created_over_the_socket_has_its_checkpoint_folder_to_itself(tmp_path):
+    """As one from the run's files: refused while another run holds the folder, which is free again when it is gone."""
+    folder = tmp_path / "shared"
+    others = CheckpointLocks(run="another", working_dir=tmp_path, own=tmp_path / "another")
+    async with running(tmp_path, with_etcd=False) as machine:
+        job = rows(most=1, servers=1, program=("sleep", "1000"))
+        job["spec"]["checkpoint"]["uri"] = str(folder)
+        (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+        ((_, body),) = build_objects(parse_files([tmp_path / "job.yaml"]), tmp_path)
+        api = SocketApi(machine.run.folder.control_socket())
+        with others:
+            others.lock("default/held", str(folder))
+            with pytest.raises(ForbiddenError, match="in use by tj/held of run another"):
+                await api.create(TRAINING_JOBS, body)
+        await api.create(TRAINING_JOBS, body)
+        with others, pytest.raises(CheckpointFolderLockedError, match="in use by tj/rows of run"):
+            others.lock("default/held", str(folder))
+        await machine.until(machine.pods, "its pods")
+        await api.delete(TRAINING_JOBS, "rows", namespace="default")
+
+        def is_free():
+            with others, suppress(CheckpointFolderLockedError):
+                return others.lock("default/held", str(folder)) is not None
+            return False
+
+        await machine.until(is_free, "the end of its lock")
+        assert machine.server.all(TRAINING_JOBS) == []
