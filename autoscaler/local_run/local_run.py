@@ -116,7 +116,8 @@ class LocalRun:
         self.folder = await asyncio.to_thread(
             make_run_folder, settings.parent, settings.name, described=self._description()
         )
-        self._stack.callback(shutil.rmtree, self.folder.sockets, ignore_errors=True)
+        for folder in (self.folder.sockets, self.folder.tokens):
+            self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
         self.recorder = enter(RunJournal(self.folder, clock=time.monotonic))
         locks = enter(
             CheckpointLocks(

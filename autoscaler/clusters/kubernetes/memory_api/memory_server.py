@@ -94,7 +94,7 @@ class MemoryServer:
         self.history: Final = WatchHistory(window)
         self.admissions = admissions
         self.scales: Final = scales
-        self.logs: dict[Key, list[bytes]] = {}  # lines, by pod
+        self.logs: dict[Key, list[bytes]] = {}  # lines, by pod that stands
         self._now = now
         self._new_uid = new_uid or partial(next, map(_NUMBERED_UID.format, count(1)))
         self._objects: dict[Kind, dict[Key, _Stored]] = {}
@@ -199,9 +199,11 @@ class MemoryServer:
             self.rewrite(kind, before, after)
 
     def remove(self, kind: Kind, obj: Raw) -> None:
-        """Remove the object, whatever holds it."""
+        """Remove the object, whatever holds it; a pod's log goes with it."""
         key = _place(obj)
         del self._objects[kind][key]
+        if kind == PODS:
+            self.logs.pop(key, None)
         self.history.version += 1
         self.history.append(kind, obj, None)
 

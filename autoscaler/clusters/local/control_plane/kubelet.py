@@ -139,7 +139,7 @@ class Kubelet:
                 self._admit(pod)
 
     def forget(self, uid: str) -> None:
-        """The pod's object is gone: what still runs of it is killed."""
+        """The pod's object is gone: what still runs of it is killed, and the files of its Secrets are deleted."""
         if (run := self._runs.pop(uid, None)) is None:
             return
         with self._isolate(_key_of(run), GuardedTask.POD_END):
@@ -148,6 +148,7 @@ class Kubelet:
                 self.processes.end(run.key)
             if run.port is not None:
                 self._ports.release(run.port)
+            self._commands.remove_identity(run.uid)
 
     def pid_of(self, uid: str) -> int | None:
         """The first process of the pod; None if it has none now."""

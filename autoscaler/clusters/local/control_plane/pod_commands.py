@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -60,6 +62,11 @@ class PodCommands:
             log=self.folder.log_of(name),
         )
 
+    def remove_identity(self, pod_uid: str) -> None:
+        """Delete the files of the pod's Secrets, if it has any.  Raises OSError."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._identity_of(pod_uid))
+
     def socket_of(self, store_name: str) -> str:
         """Where the job's master listens, its whole life long: `unix:PATH`."""
         return f"{SCHEME}{self.folder.sockets}/{store_name.rpartition('.')[2]}-m"
@@ -78,16 +85,19 @@ class PodCommands:
         return kept | {"EDL_MASTER": master} | ({"EDL_LISTEN": listen} if listen else {})
 
     def _mount_identity(self, pod: Raw) -> Path:
-        """The folder in which the Secret of the job's members or masters stands, for its owner's eyes only."""
+        """The pod's own folder with the Secret of the job's members or masters, for its owner's eyes only."""
         namespace = text(pod, "metadata", "namespace")
         volumes = parts(pod, "spec", "volumes")
         name = next((said for volume in volumes if (said := text(volume, "secret", "secretName"))), "")
         secret = self.secret_of(namespace, name)
-        folder = self.folder.tokens / f"{name}.{text(secret, 'metadata', 'uid')}"
+        folder = self._identity_of(text(pod, "metadata", "uid"))
         folder.mkdir(mode=0o700, exist_ok=True)
         for file, content in part(secret, "data").items():
             _write_private(folder / file, base64.b64decode(content))
         return folder
+
+    def _identity_of(self, pod_uid: str) -> Path:
+        return self.folder.tokens / pod_uid
 
 
 def is_member(pod: Raw) -> bool:

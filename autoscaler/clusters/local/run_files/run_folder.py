@@ -55,7 +55,7 @@ class RunFolder:
 
     @property
     def tokens(self) -> Path:
-        """The Secrets that pods mount, a folder each."""
+        """The Secrets that pods mount: a folder for each pod that stands."""
         return self.root / "tokens"
 
     @property

@@ -319,6 +319,10 @@ async def test_a_member_finds_its_secret_as_files_and_its_master_at_a_socket(tmp
         assert found["EDL_LISTEN"] == f"unix:{plane.folder.sockets}"
         assert found["EDL_NAME"] == "digits-server-0"
         assert "EDL_TLS_DIR" not in found
+        await plane.delete("digits-server-0")
+        gone = lambda: not any(plane.folder.tokens.iterdir())  # noqa: E731
+        await plane.until(gone, "the end of its Secret's files")
+        assert plane.server.logs == {}
 
 
 async def test_a_member_waits_for_its_secret(tmp_path):

@@ -45,7 +45,7 @@ def settings_of(tmp_path):
 
     def read(**job):
         pod = build_master(parse_job(raw_job(**job)), build)["spec"]["template"]
-        metadata = {**pod["metadata"], "name": "digits-master-local-0", "namespace": "default"}
+        metadata = {**pod["metadata"], "name": "digits-master-local-0", "namespace": "default", "uid": "p"}
         command = commands.command_of({**pod, "metadata": metadata}, port=None, gpus=())
         return Settings.from_environment(
             {name: value for name, value in command.env.items() if name != "EDL_TOKEN_FILE"}

@@ -188,3 +188,11 @@ async def test_log_tells_its_last_lines(api, server):
     server.logs["n", "one"] = [b"a\n", b"b\n", b"c\n"]
     assert [line async for line in api.log("one", **N, tail_lines=2)] == [b"b\n", b"c\n"]
     assert [line async for line in api.log("one", **N)] == [b"a\n", b"b\n", b"c\n"]
+
+
+async def test_the_log_of_a_pod_goes_with_it(api, server):
+    """The next pod of its name begins with none."""
+    await api.create(PODS, pod("one"))
+    server.logs["n", "one"] = [b"a\n"]
+    await api.delete(PODS, "one", **N)
+    assert server.logs == {}
