@@ -114,7 +114,11 @@ def _goes_on_in_its_folder(told: Mapping[str, str]) -> bool:
 
 
 def _argv_of(container: Raw) -> tuple[str, ...]:
-    """The container's command; a module of EDL's own runs in this interpreter, and no file of the user's shadows it."""
+    """The container's command and arguments.
+
+    `python -m` of a module of `master` or `trainer_sdk` becomes this interpreter with `-P`, so that no file of the
+    working directory shadows the module.  Every other command stays as it is: its `python` is the first one on PATH.
+    """
     argv = (*container.get("command", ()), *container.get("args", ()))
     match argv:
         case ("python", "-m", module, *rest) if module.startswith(("master.", "trainer_sdk.")):

@@ -1,8 +1,10 @@
-"""Port allocation for web pods: no two pods and no outgoing connection get the same port.
+"""Ports of the web pods of one run, and a check whether a process listens at an address.
 
-Ports come from below the range that the system gives to outgoing connections.  Each port is tried by binding it, and
-none is allocated twice while it is in use.  Two runs on one machine begin at different ports; if they meet all the
-same, the process that finds its port taken ends and is started again with another one.
+Ports are taken from 16384 to 32767, below what Linux gives to outgoing connections unless it is configured otherwise.
+No two web pods of a run have the same port at a time, and a port on which somebody listens is passed over.  Nothing
+reserves a port until the pod's process binds it: another process may take it meanwhile.  The pod's process then fails,
+and is started again with the same port.  Two runs rarely meet there, since each begins at a port that depends on its
+process id.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from master.api.host.unix_sockets import is_socket_address, socket_path
 
 HOST: Final = "127.0.0.1"
 _FIRST: Final = 16_384
-_LAST: Final = 32_767  # Linux hands out 32768 and above
+_LAST: Final = 32_767  # by default Linux gives 32768 and above to outgoing connections
 
 
 class PortAllocator:
@@ -30,7 +32,7 @@ class PortAllocator:
         self._next = self._numbers(_FIRST + os.getpid() * 61 % (_LAST - _FIRST))
 
     def allocate(self) -> int:
-        """Return a port on which nobody listens now.  Raises TemporaryError if there is none."""
+        """Return a port that could be bound now, and is not allocated.  Raises TemporaryError if there is none."""
         for _ in range(_LAST - _FIRST):
             port = next(self._next)
             if port not in self._taken and _is_free(port):
@@ -39,7 +41,7 @@ class PortAllocator:
         raise TemporaryError(f"no free port between {_FIRST} and {_LAST}", retry_after_s=1.0)
 
     def release(self, port: int) -> None:
-        """The process of the port is gone: the port may be allocated again."""
+        """Let the port be allocated again."""
         self._taken.discard(port)
 
     @staticmethod
