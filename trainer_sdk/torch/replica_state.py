@@ -1,0 +1,146 @@
+"""The whole state of a PyTorch replica: model, optimisers, schedules, scaler, moving averages, random numbers.
+
+    replica = TorchReplica({"model": model, "optimizer": optimizer, "schedule": schedule})
+
+It is `ReplicaState` of `group.port`: captured at a step boundary, carried to who lacks it, and put back in place, so
+that references of the script, of a compiled model and of the optimisers stay right (rules 66, 71).  Encoding stands in
+`state_encoding`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+import numpy as np
+import torch
+
+from trainer_sdk.errors import UsageError
+from trainer_sdk.group.port import CapturedState
+from trainer_sdk.torch.state_encoding import StateDecoder, StateEncoder
+
+STATE_VERSION: Final = 1
+
+
+class StatefulPart(Protocol):
+    """What torch's modules, optimisers, schedules and scalers have in common."""
+
+    def state_dict(self) -> Any: ...
+
+    def load_state_dict(self, state_dict: Any) -> Any: ...
+
+
+class RandomNumbers:
+    """States of the generators that a script uses without naming one: torch's on the host, NumPy's, Python's."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "torch": torch.get_rng_state(),
+            "numpy": np.random.get_state(),  # noqa: NPY002  the one that scripts use unnamed
+            "python": random.getstate(),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        torch.set_rng_state(state_dict["torch"])
+        np.random.set_state(state_dict["numpy"])  # noqa: NPY002
+        random.setstate(state_dict["python"])
+
+
+class TorchReplica:
+    """The replica that consists of these parts; the keys name them in messages and files.
+
+    `layout` is taken once, as the script made the parts: a rank that joins later has made them alike, though its rate
+    or its scale is not that of the others any more.  Raises UsageError for a part whose state cannot travel.
+    """
+
+    def __init__(self, parts: Mapping[str, StatefulPart]) -> None:
+        for name, part in parts.items():
+            if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+                raise UsageError(f"{name}: {type(part).__name__} has no state_dict() and load_state_dict()")
+        self._parts = dict(parts)
+        self.layout: Final = self._layout()
+
+    def capture(self) -> CapturedState:
+        """A copy of all parts in host memory; tensors that several names share are in it once."""
+        states = {name: part.state_dict() for name, part in self._parts.items()}
+        encoder = StateEncoder()
+        encoded = {name: encoder.encode(state, name) for name, state in states.items()}
+        meta = json.dumps({"version": STATE_VERSION, "parts": encoded})
+        return CapturedState(arrays=encoder.arrays, meta=meta, dtypes=encoder.dtypes)
+
+    def restore(self, captured: CapturedState) -> None:
+        """Puts the state back; tensors of modules keep their place.  Raises UsageError, and changes nothing, if it is
+        no state of these parts; whatever else a part raises leaves the replica torn.
+        """
+        states = self._decoded(captured)
+        for name, part in self._parts.items():
+            if isinstance(part, torch.nn.Module):
+                _check_module(part, states[name], name)
+        for name, part in self._parts.items():
+            part.load_state_dict(states[name])
+            if isinstance(part, torch.optim.Optimizer):
+                _keep_dtypes(part, states[name])
+
+    def _decoded(self, captured: CapturedState) -> dict[str, Any]:
+        try:
+            meta = json.loads(captured.meta)
+        except ValueError as error:
+            raise UsageError(f"state: its description is no JSON ({error})") from error
+        if not isinstance(meta, dict) or meta.get("version") != STATE_VERSION:
+            raise UsageError(f"state: is not of version {STATE_VERSION}; run the same release on all trainers")
+        parts = meta.get("parts")
+        if not isinstance(parts, dict) or parts.keys() != self._parts.keys():
+            held = sorted(parts) if isinstance(parts, dict) else parts
+            raise UsageError(f"state: holds {held!r:.200}, this script replicates {sorted(self._parts)}")
+        decoder = StateDecoder(captured.arrays, captured.dtypes)
+        return {name: decoder.decode(state) for name, state in parts.items()}
+
+    def _layout(self) -> str:
+        encoder = StateEncoder()
+        made = {name: _as_made(part) for name, part in self._parts.items()}
+        encoded = {name: encoder.encode(state, name) for name, state in made.items()}
+        shapes = {path: [str(array.dtype), *array.shape] for path, array in encoder.arrays.items()}
+        kinds = {name: f"{type(part).__module__}.{type(part).__qualname__}" for name, part in self._parts.items()}
+        text = json.dumps([STATE_VERSION, kinds, encoded, shapes, encoder.dtypes], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _as_made(part: StatefulPart) -> Any:
+    """What must be equal on every rank before training: names and hyperparameters, not the values of tensors."""
+    if isinstance(part, torch.nn.Module):
+        trained = [name for name, parameter in part.named_parameters() if parameter.requires_grad]
+        return {"state": part.state_dict(), "trained": trained}
+    if isinstance(part, torch.optim.Optimizer):
+        return part.state_dict()["param_groups"]  # slots come with the first step
+    if isinstance(part, RandomNumbers):
+        return None
+    return part.state_dict()
+
+
+def _check_module(module: Any, state: Mapping[str, Any], part: str) -> None:
+    mine = module.state_dict()
+    if different := sorted(mine.keys() ^ state.keys()):
+        raise UsageError(
+            f"{part}.{different[0]}: only one of state and model has it; run the same script on all trainers"
+        )
+    for name, held in mine.items():
+        given = state[name]
+        if isinstance(held, torch.Tensor) and (held.shape, held.dtype) != (given.shape, given.dtype):
+            raise UsageError(
+                f"{part}.{name}: {given.dtype} {tuple(given.shape)} in the state, {held.dtype} {tuple(held.shape)} in "
+                "the model; run the same script on all trainers"
+            )
+
+
+def _keep_dtypes(optimizer: Any, state: Mapping[str, Any]) -> None:
+    """Gives slots the dtype that they had: torch casts them to that of their parameter as it loads."""
+    numbers = [number for group in state["param_groups"] for number in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, parameter in zip(numbers, parameters, strict=True):
+        slots = optimizer.state.get(parameter, {})
+        for key, held in state["state"].get(number, {}).items():
+            if isinstance(held, torch.Tensor) and slots[key].dtype != held.dtype:
+                slots[key] = held.to(slots[key].device)
