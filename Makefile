@@ -33,6 +33,18 @@ $(STAMP): requirements/build.txt requirements/lock.txt pyproject.toml | $(BIN)/p
 .PHONY: install
 install: $(STAMP) ## create .venv and install the project
 
+# What scripts train with and EDL itself does not need.  On a machine without a GPU the same wheel runs on the CPU.
+FRAMEWORKS := $(VENV)/.frameworks
+$(FRAMEWORKS): requirements/frameworks.txt | $(STAMP)
+	@echo "installing torch (downloads some 3 GB)"
+	@$(PIP) install --progress-bar on --require-hashes --no-deps --only-binary :all: -r requirements/frameworks.txt \
+		| { grep --line-buffered -E '^(Collecting|Installing|Successfully)' || true; } | cut -c1-100
+	@$(BIN)/python -c 'import torch; print("torch", torch.__version__)'
+	@touch $@
+
+.PHONY: frameworks
+frameworks: $(FRAMEWORKS) ## install torch, for scripts and tests that use it (downloads some 3 GB; runs without a GPU)
+
 # The etcd server that the demo, the tests and `edl run` start: found on PATH or built once into the user's cache.
 .PHONY: etcd
 etcd: $(STAMP)
@@ -145,9 +157,11 @@ reference: $(STAMP) ## write docs/reference out of docstrings and of the definit
 
 # Names, versions and hashes only; needs `uv`, which is not part of the project's environment.
 .PHONY: requirements
-requirements: ## resolve pyproject.toml into requirements/lock.txt
+requirements: ## resolve pyproject.toml into requirements/lock.txt and frameworks.txt
 	uv pip compile -q --generate-hashes --universal --python-version 3.11 --no-header --no-annotate \
 		pyproject.toml --extra dev -o requirements/lock.txt
+	uv pip compile -q --generate-hashes --universal --python-version 3.11 --no-header --no-annotate \
+		--group frameworks --constraint requirements/lock.txt -o requirements/frameworks.txt
 
 .PHONY: clean
 clean: ## remove .venv and what was built; run folders stay
