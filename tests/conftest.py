@@ -1,7 +1,12 @@
-"""How hard the properties look: the same cases in every run, or (`make test-deep`) others each time."""
+"""How hard the properties look: the same cases in every run, or (`make test-deep`) others each time.
+
+And tests that need torch, marked `torch`: where it is not installed they are skipped, and named at the end.
+"""
 
 import os
+from importlib.util import find_spec
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 UNTIMED = settings(deadline=None, suppress_health_check=(HealthCheck.too_slow,))  # the machine may be slow, or pause
@@ -10,3 +15,21 @@ settings.register_profile("ci", UNTIMED, derandomize=True)  # the same cases in 
 settings.register_profile("random", UNTIMED, max_examples=200, print_blob=True)  # other ones in each run
 settings.register_profile("deep", UNTIMED, max_examples=1_000, print_blob=True)
 settings.load_profile(os.environ.get("EDL_HYPOTHESIS", "ci"))
+
+TORCH_LEFT_OUT = "LEFT OUT: torch is not installed (make frameworks)"
+
+
+def pytest_collection_modifyitems(items):
+    """Such a test imports torch in its body, so it can be collected without."""
+    if find_spec("torch") is not None:
+        return
+    for item in items:
+        if item.get_closest_marker("torch"):
+            item.add_marker(pytest.mark.skip(reason=TORCH_LEFT_OUT))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """One line for each of them: pytest's own summary has one for each file."""
+    for report in terminalreporter.getreports("skipped"):
+        if TORCH_LEFT_OUT in str(report.longrepr):
+            terminalreporter.write_line(f"{TORCH_LEFT_OUT}: {report.nodeid}")

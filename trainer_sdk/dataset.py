@@ -25,7 +25,10 @@ from trainer_sdk.runtime.driver import TrainerDriver, finite
 
 
 class Batch:
-    """Records of one step.  `indices`: their numbers, int64; `positions`: their places in the order of the job."""
+    """Records of one step.  `indices`: their numbers, int64; `positions`: their places in the order of the job.
+
+    `indices` is this batch's own array: the script may write to it, or hand it to torch's from_numpy.
+    """
 
     __slots__ = ("_data", "_is_done", "epoch", "flight", "indices", "is_pushed", "positions")
 

@@ -111,10 +111,13 @@ class RecordOrder:
         self._window: RecordNumbers = np.empty(0, dtype=np.int64)
 
     def records(self, positions: PositionSet) -> RecordNumbers:
-        """The records at these positions, in their order: int64, shape (len(positions),).  They lie in one epoch."""
+        """The records at these positions, in their order: int64, shape (len(positions),).  They lie in one epoch.
+
+        The array is the caller's own, so a script may write to it; torch warns of arrays that are read-only.
+        """
         bounds = positions.bounds
         if len(bounds) == 2:
-            return self._range(bounds[0], bounds[1])
+            return self._range(bounds[0], bounds[1]).copy()
         return np.concatenate([self._range(start, stop) for start, stop in positions.ranges()])
 
     def _range(self, start: int, stop: int) -> RecordNumbers:

@@ -90,7 +90,9 @@ class Session:
     def dataset(self, name: str, *, size: int, epochs: int, batch_size: int, seed: int = 0) -> Data:
         """Declares the loop over `size` records, `epochs` times, in an order keyed by `seed`; all trainers share it.
 
-        Iterate over the result.  A job has one data set, and its size, epochs and seed never change.
+        Iterate over the result, in the process that opened the session; worker processes get record numbers.  A job
+        has one data set, and its size, epochs and seed never change.  With neither `tables` nor `own_model` EDL shares
+        out the records and keeps no model: what trainers have learned is the script's to save.
         """
         self._check_declaring("dataset()")
         if self._data is not None:
@@ -159,12 +161,17 @@ class Session:
 
     @property
     def rank(self) -> int:
-        """This trainer's rank among the trainers, as of now; it changes when others come and go."""
+        """This trainer's rank among the trainers, as of now, for logging; it changes when others come and go.
+
+        Not for forming process groups: a change reaches each trainer at another batch, so two trainers may hold
+        different worlds at one time, wait for each other in different groups, or both be rank 0.  Nor is anything
+        said of a newcomer's parameters: it would join with its own, and the replicas would differ from then on.
+        """
         return self._placed().place.rank
 
     @property
     def world_size(self) -> int:
-        """Number of trainers, as of now."""
+        """Number of trainers, as of now, for logging; not for forming process groups, see `rank`."""
         return self._placed().place.world_size
 
     @property

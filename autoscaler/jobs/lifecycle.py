@@ -65,6 +65,13 @@ class FailureReason(StrEnum):
     GIVEN_UP = "GivenUp"  # its master found another reason
 
 
+class CompletionReason(StrEnum):
+    """What a job that has ended well leaves: the reason of its condition Completed."""
+
+    ALL_TRAINED = "AllTrained"
+    NO_MODEL_KEPT = "NoModelKept"  # it shared out records only: no parameter servers, no model of the script's own
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
     """Life of one job.  `advances` counts observations that showed newly completed batches."""
@@ -73,6 +80,7 @@ class Life:
     stage: LifeStage = LifeStage.ACTIVE
     ending: JobEnding | None = None
     failure_reason: FailureReason = FailureReason.GIVEN_UP  # of an ending FAILED
+    completion_reason: CompletionReason = CompletionReason.ALL_TRAINED  # of an ending COMPLETED
     message: str = ""
     started_at_s: float | None = None  # instant of its first pods; reset when it is suspended
     ended_at_s: float | None = None  # when `ending` was decided
@@ -141,6 +149,7 @@ class EndReached:
     """The master says END: everything is trained and committed, apart from `quarantined` positions."""
 
     quarantined: int = 0
+    is_model_kept: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +251,9 @@ def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> LifeTransi
         return _fail(life, FailureReason.BACKOFF_LIMIT_EXCEEDED, why, now_s)
     pause = pause_s(failures)
     following = "at once" if pause == 0 else f"in {pause:.0f} s"
-    outlook = f"failure {failures} of {limit} in a row without a batch completed; a new trainer starts {following}"
+    counted = "1 failure" if failures == 1 else f"{failures} failures"
+    outlook = f"{counted} since a trainer of this job last completed a batch, and {limit} fail the job (backoffLimit)"
+    outlook = f"{outlook}; a new trainer starts {following}"
     announced = Announce(reason="TrainerFailed", message=f"{message}\n{outlook}")
     return LifeTransition(life=replace(life, hold_until_s=now_s + pause), effects=(announced,))
 
@@ -251,7 +262,17 @@ def _begin_finishing(life: Life, event: EndReached, now_s: float) -> LifeTransit
     message = "every sample was trained and committed"
     if event.quarantined:
         message += f", but for {event.quarantined} in quarantine: trainers failed on them (edl data audit lists them)"
-    life = replace(life, stage=LifeStage.FINISHING, finishing_until_s=now_s + FINISHING_S, message=message)
+    reason = CompletionReason.ALL_TRAINED
+    if not event.is_model_kept:
+        reason = CompletionReason.NO_MODEL_KEPT
+        message += "; no model is kept: the job has no parameter servers, and its script declared no own_model()"
+    life = replace(
+        life,
+        stage=LifeStage.FINISHING,
+        finishing_until_s=now_s + FINISHING_S,
+        completion_reason=reason,
+        message=message,
+    )
     return LifeTransition(life=life, effects=(Announce(reason="EndReached", message=message),))
 
 

@@ -52,6 +52,7 @@ class JobProgress:
     waiting_share: float = 0.0  # of the trainers' time, on average: for servers to answer pulls and pushes
     metrics: tuple[tuple[str, float], ...] = ()
     missing: int = 0  # positions that were done under an earlier master, and are not (yet) under this one: `follow`
+    is_model_kept: bool = True  # false: the job shares out records only
     fell_back: str = ""  # to which checkpoint, from which one that cannot be read; empty: to none
     reworked_earlier: int = 0  # re-worked positions under earlier masters
 
@@ -101,6 +102,7 @@ def progress_of(status: JobStatus) -> JobProgress:
         store_problem=shortened(status.store_problem),
         moves_problem=shortened(status.moves_problem),
         fell_back=shortened(status.fell_back),
+        is_model_kept=status.is_model_kept,
         total=counts.total,
         done=counts.done + counts.committed,
         committed=counts.committed,

@@ -111,6 +111,7 @@ class JobStatus:
     failures: tuple[FailureStatus, ...]
     failures_in_a_row: int
     fell_back: str = ""  # description of the fallback; empty: none
+    is_model_kept: bool = True  # false: data sharding only, once that is declared; nothing holds what was learned
 
 
 LARGEST_COUNT: Final = 2**63 - 1

@@ -71,6 +71,7 @@ def status(state: MasterState, now: Instant) -> JobStatus:
             for note in state.failures.notes
         ),
         failures_in_a_row=state.failures.in_a_row,
+        is_model_kept=state.is_model_kept,
     )
 
 

@@ -7,7 +7,7 @@ import textwrap
 from typing import Final
 
 from autoscaler.domain import Bottleneck
-from autoscaler.jobs.lifecycle import FailureReason
+from autoscaler.jobs.lifecycle import CompletionReason, FailureReason
 from autoscaler.jobs.training_health import HealthReason
 from autoscaler.operator.status import condition_rules, job_status, status_inputs
 from autoscaler.operator.status.conditions import ConditionType
@@ -35,5 +35,5 @@ _NO_REASONS: Final = {kind.value for kind in ConditionType if kind is not Condit
 
 REASONS: Final = frozenset(
     (set().union(*map(_words, _SOURCES)) - _NO_REASONS)
-    | {one.value for one in (*HealthReason, *Bottleneck, *FailureReason)}
+    | {one.value for one in (*HealthReason, *Bottleneck, *CompletionReason, *FailureReason)}
 )

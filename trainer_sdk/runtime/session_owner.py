@@ -15,6 +15,13 @@ from trainer_sdk.errors import UsageError
 _open: Final[set[tuple[int, str]]] = set()
 """Sessions that are open, by process (a fork inherits this set, not the sessions) and name of the member."""
 
+_AFTER_FORK: Final = (
+    "used after fork(): a session stays with the process that opened it. Worker processes that load data iterate over "
+    "record numbers, not over the session's data set: loop over the data set in this script's own process, and give "
+    "each batch.indices to the workers, as batch_sampler of a DataLoader (docs/guide.md, worker processes). Start "
+    "workers before the first batch"
+)
+
 
 class SessionOwner:
     """The process and thread that opened a session under this name.  Raises UsageError when one is open already."""
@@ -35,7 +42,7 @@ class SessionOwner:
     def check(self) -> None:
         """Raises UsageError when the session is closed, or this is not its process and thread."""
         if not self.is_this_process:
-            raise UsageError("used after fork(): open a session in each process, or start workers before edl.open()")
+            raise UsageError(_AFTER_FORK)
         if self.is_closed:
             raise UsageError("the session is closed: everything belongs inside `with edl.open() as session:`")
         if threading.get_ident() != self._thread:

@@ -177,7 +177,7 @@ class ProgressPoller:
                 reason = lives.FailureReason.BACKOFF_LIMIT_EXCEEDED
             store.handle(job, lives.GivenUp(reason=reason, message=progress.problem))
         elif progress.is_complete:
-            store.handle(job, lives.EndReached(quarantined=progress.quarantined))
+            store.handle(job, lives.EndReached(quarantined=progress.quarantined, is_model_kept=progress.is_model_kept))
         store.to_write_status.add(job.key)
 
     def _handle_no_answer(self, record: JobRecord, answer: MissingAnswer) -> None:

@@ -23,7 +23,7 @@ from typing import Final
 from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, Raw, created_at_s, integer, parts, text, unix_s
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role
-from autoscaler.jobs.lifecycle import FailureReason, JobEnding, Life, LifeStage
+from autoscaler.jobs.lifecycle import CompletionReason, FailureReason, JobEnding, Life, LifeStage
 from autoscaler.operator.job.job_pods import has_active_trainer
 
 _ENDINGS: Final = (JobEnding.COMPLETED, JobEnding.FAILED)
@@ -51,6 +51,7 @@ def recover_life(job: KubeJob, found: FoundJob, *, offset_s: float, now_s: float
             stage=LifeStage.STOPPING if found.roles else LifeStage.OVER,
             ending=JobEnding(text(condition, "type")),
             failure_reason=_failure_reason(condition),
+            completion_reason=_completion_reason(condition),
             message=text(condition, "message"),
             started_at_s=started_at_s,
             ended_at_s=ended_at_s,
@@ -83,6 +84,11 @@ def _failure_reason(condition: Raw) -> FailureReason:
         return FailureReason(text(condition, "reason"))
     except ValueError:
         return FailureReason.GIVEN_UP
+
+
+def _completion_reason(condition: Raw) -> CompletionReason:
+    is_without = text(condition, "reason") == CompletionReason.NO_MODEL_KEPT
+    return CompletionReason.NO_MODEL_KEPT if is_without else CompletionReason.ALL_TRAINED
 
 
 def _started_at_s(job: KubeJob, found: FoundJob, offset_s: float, now_s: float) -> float | None:

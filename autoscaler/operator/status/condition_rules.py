@@ -227,7 +227,7 @@ def _ended(inputs: StatusInputs, kind: ConditionType, ending: JobEnding) -> Cond
         return false_condition(kind, "NotCompleted" if ending is JobEnding.COMPLETED else "NotFailed")
     if inputs.active_pods[Role.TRAINER]:
         return false_condition(kind, "Stopping", life.message)
-    reason = life.failure_reason.value if ending is JobEnding.FAILED else "AllTrained"
+    reason = life.failure_reason.value if ending is JobEnding.FAILED else life.completion_reason.value
     return true_condition(kind, reason, life.message)
 
 

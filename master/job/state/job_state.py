@@ -123,6 +123,12 @@ class MasterState:
     def has_own_model(self) -> bool:
         return self.dataset is not None and self.dataset.own_model
 
+    @property
+    def is_model_kept(self) -> bool:
+        """False once the job is known to share out records only, and nothing of what trainers learn is committed."""
+        one = self.dataset
+        return one is None or bool(one.tables) or one.own_model or bool(one.layout)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStep:

@@ -81,6 +81,6 @@ def refuse_second_model(state: MasterState, key: MemberKey) -> Refused | None:
         return None
     return Refused(
         field="trainers",
-        message=f"{owner.key.name} holds this job's model. Trainers with a model each are not supported: run one "
-        "trainer (maxReplicas: 1), or use parameter servers",
+        message=f"{owner.key.name} holds this job's model. own_model() is for jobs of one trainer: set "
+        "spec.trainer.maxReplicas to 1, or keep the model on parameter servers (spec.parameterServer)",
     )

@@ -9,6 +9,7 @@ from autoscaler.jobs.lifecycle import (
     FINISHING_S,
     Announce,
     BatchesCompleted,
+    CompletionReason,
     DeleteJob,
     DeletionRequested,
     EndReached,
@@ -66,7 +67,7 @@ def test_the_pause_grows_with_failures_and_is_told():
     assert "starts at once" in effects[-1].message
     life, effects = run(life, FAILURE, FAILURE)
     assert life.hold_until_s == 102.0
-    assert "failure 3 of 9" in effects[-1].message
+    assert "3 failures since a trainer of this job last completed a batch, and 9 fail the job" in effects[-1].message
     assert "in 2 s" in effects[-1].message
 
 
@@ -104,6 +105,23 @@ def test_what_was_left_out_is_told_at_the_end(quarantined, told):
     assert f"every sample was trained and {told}" in life.message
     assert [e.reason for e in effects if isinstance(e, Announce)] == ["EndReached", JobEnding.COMPLETED]
     assert life.message.endswith("committed") == (quarantined == 0)
+
+
+def test_a_failure_among_trainers_that_complete_batches_counts_from_the_last_of_these():
+    """Whoever reads of one failure sees what is counted: a batch of any trainer sets the count back."""
+    _, effects = run(Life(policy=POLICY), FAILURE, BatchesCompleted(), FAILURE)
+    assert "1 failure since a trainer of this job last completed a batch" in effects[-1].message
+
+
+def test_a_job_that_shared_out_records_only_says_that_no_model_is_kept():
+    """Completed alone would be read as: the model is somewhere."""
+    ended = PodsObserved(roles=frozenset())
+    life, _ = run(Life(policy=POLICY), PodsObserved(roles=ALL), EndReached(is_model_kept=False), ended)
+    assert life.completion_reason is CompletionReason.NO_MODEL_KEPT
+    assert "every sample was trained and committed; no model is kept: " in life.message
+    life, _ = run(Life(policy=POLICY), PodsObserved(roles=ALL), EndReached(), ended)
+    assert life.completion_reason is CompletionReason.ALL_TRAINED
+    assert "no model" not in life.message
 
 
 def test_a_trainer_that_does_not_leave_at_the_end_is_told_to():

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer_sdk.record_order import MAX_SIZE, Permutation
+from master.api.identities import DatasetSpec
+from master.api.positions import PositionSet
+from trainer_sdk.record_order import MAX_SIZE, Permutation, RecordOrder
 
 SEEDS = st.integers(-(2**63), 2**64)
 EPOCHS = st.integers(0, 10**6)
@@ -84,3 +86,17 @@ def test_indices_outside_the_epoch_are_refused():
     """A window that runs over the end is a bug of the caller."""
     with pytest.raises(ValueError, match="outside"):
         Permutation(10, seed=0, epoch=0).records(5, 11)
+
+
+def test_a_batch_that_is_written_to_changes_no_other():
+    """The order keeps a window of many batches; each batch gets its own copy, whether of one range or of several."""
+    order = RecordOrder(DatasetSpec(name="d", size=100, epochs=1, batch_size=10, seed=3))
+    expected = Permutation(100, seed=3, epoch=0).records(0, 100)
+    one, several = PositionSet.span(0, 10), PositionSet.span(0, 5) | PositionSet.span(20, 25)
+
+    for positions in (one, several):
+        records = order.records(positions)
+        assert records.flags.writeable
+        records[:] = -1
+
+    assert np.array_equal(order.records(PositionSet.span(0, 100)), expected)

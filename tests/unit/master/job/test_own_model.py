@@ -245,6 +245,7 @@ def test_declaration_is_remembered_by_the_next_master(driver):
     """The kind of job is durable with its data set."""
     driver.start()
     assert driver.state.has_own_model
+    assert driver.state.is_model_kept
     register(driver, T0, lineage=1)
     (answer,) = driver.send(T0, OWN)
     assert isinstance(answer, Declared)

@@ -115,6 +115,16 @@ def test_failures_and_what_they_lead_to_are_told():
     assert (told.servers, told.servers_max, told.epochs_committed) == (0, 0, 0)
 
 
+def test_a_job_that_shares_out_records_only_says_that_no_model_is_kept():
+    """As soon as that is declared; nobody should learn it from an empty folder."""
+    driver = Driver(JobConfig(servers=0)).start()
+    assert job.status(driver.state, driver.now).is_model_kept, "nothing is declared yet"
+    driver.trainer("t9")
+    assert not job.status(driver.state, driver.now).is_model_kept
+    with_servers, _ = serving()
+    assert job.status(with_servers.state, with_servers.now).is_model_kept
+
+
 def test_ages_are_of_the_past():
     """A clock that is behind by a moment makes no negative age."""
     driver = Driver(JobConfig(servers=0), now=Instant(SECOND)).start()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain import Role
-from autoscaler.jobs.lifecycle import FailureReason, JobEnding, LifeStage
+from autoscaler.jobs.lifecycle import CompletionReason, FailureReason, JobEnding, LifeStage
 from autoscaler.operator.job.job_pods import roles_of
 from autoscaler.operator.job.recovery import FoundJob, recover_life
 from tests.unit.clusters.kubernetes.raw_objects import CREATED_S, UID, kube_job, raw_pod
@@ -60,6 +60,18 @@ def test_an_ending_is_believed_when_nothing_stands(ending):
 def test_the_reason_of_a_failure_is_kept(written, reason):
     restored = life(found(conditions=[told("Failed") | {"reason": written}]))
     assert (restored.ending, restored.failure_reason) == (JobEnding.FAILED, reason)
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ("NoModelKept", CompletionReason.NO_MODEL_KEPT),
+        ("AllTrained", CompletionReason.ALL_TRAINED),
+        ("x", CompletionReason.ALL_TRAINED),
+    ],
+)
+def test_the_reason_of_a_completion_is_kept(written, reason):
+    assert life(found(conditions=[told("Completed") | {"reason": written}])).completion_reason is reason
 
 
 def test_an_ending_goes_on_stopping_what_is_left():

@@ -1,0 +1,65 @@
+"""Data loaded by the worker processes of a torch DataLoader: what works, and what the error for the rest says."""
+
+import pytest
+
+from tests.harness.job_processes import PROGRAMS
+from tests.integration.trainer_sdk.test_session import run_alone
+
+pytestmark = pytest.mark.torch
+
+ITERATES_IN_WORKERS = """
+from torch.utils.data import DataLoader, IterableDataset
+import trainer_sdk as edl
+
+class Stream(IterableDataset):
+    def __init__(self, data):
+        self.data = data
+
+    def __iter__(self):
+        for batch in self.data:
+            yield batch.indices
+
+with edl.open() as session:
+    data = session.dataset("d", size=100, epochs=2, batch_size=10, seed=3)
+    for _ in DataLoader(Stream(data), batch_size=None, num_workers=2):
+        pass
+"""
+
+WRITES = """
+import warnings
+import torch
+import trainer_sdk as edl
+
+warnings.simplefilter("error")
+with edl.open() as session:
+    for batch in session.dataset("d", size=20, epochs=1, batch_size=5):
+        indices = torch.from_numpy(batch.indices)
+        indices += 1000
+        batch.done()
+print("ended", session.has_ended)
+"""
+
+
+def test_workers_over_record_numbers_load_each_record_once_an_epoch(tmp_path):
+    """The recipe of the guide: one round of the DataLoader is one batch, its pieces loaded by two workers (M1)."""
+    done = run_alone(tmp_path, str(PROGRAMS / "torch_workers.py"))
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "counts {2}, workers {0, 1}, ended True"
+
+
+def test_workers_over_the_data_set_are_told_to_take_record_numbers(tmp_path):
+    """A session a worker would be a trainer a worker: the error names what a user of a DataLoader writes instead."""
+    done = run_alone(tmp_path, "-c", ITERATES_IN_WORKERS)
+
+    assert done.returncode != 0
+    assert "used after fork()" in done.stderr
+    assert "give each batch.indices to the workers, as batch_sampler of a DataLoader" in done.stderr
+
+
+def test_torch_takes_the_indices_without_a_warning_and_may_write_to_them(tmp_path):
+    """Of an array that is read-only it warns, with undefined behaviour."""
+    done = run_alone(tmp_path, "-c", WRITES)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "ended True"
