@@ -7,7 +7,7 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.parsing.pod_objects import unschedulable_reason
 from autoscaler.domain import Bottleneck, Role
-from autoscaler.jobs.lifecycle import JobEnding, LifeStage
+from autoscaler.jobs.lifecycle import CompletionReason, JobEnding, LifeStage
 from autoscaler.jobs.training_health import (
     HealthReason,
     HealthVerdict,
@@ -59,7 +59,8 @@ def main_reason(conditions: Sequence[Condition]) -> str:
     by_kind = {one.type: one for one in conditions}
     for kind in (ConditionType.FAILED, ConditionType.COMPLETED, ConditionType.SUSPENDED):
         if kind in by_kind and by_kind[kind].status is ConditionStatus.TRUE:
-            return by_kind[kind].reason if kind is ConditionType.FAILED else kind.value
+            reason = by_kind[kind].reason
+            return reason if kind is ConditionType.FAILED or reason == CompletionReason.NO_MODEL_KEPT else kind.value
     chief = next((one for one in _by_urgency(by_kind) if one is not None), None)
     return chief.reason if chief is not None else ""
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autoscaler.jobs.lifecycle import FailureReason, JobEnding, Life, LifeStage
 from autoscaler.operator.job.job_record import alerted_uncommitted_since_s, facts_of, next_reconcile_at_s
-from autoscaler.operator.status.conditions import ConditionType
+from autoscaler.operator.status.conditions import ConditionType, true_condition
 from autoscaler.operator.status.job_status import main_reason
 from autoscaler.operator.status.status_inputs import PlanReport, ResizeAuthor, ResizeRecord
 from master.api.master_status import JobPhase
@@ -177,6 +177,12 @@ def test_every_status_is_one_that_the_definition_takes(life, pods, decided, resi
     assert {one["type"] for one in written["conditions"]} == {*ConditionType}
     assert not (told(what)["Completed"][0] == "True" and told(what)["Failed"][0] == "True")
     assert main_reason(()) == ""
+
+
+@pytest.mark.parametrize(("reason", "shown"), [("AllTrained", "Completed"), ("NoModelKept", "NoModelKept")])
+def test_a_completed_job_without_a_model_is_shown_as_such(reason, shown):
+    """`edl get` has one column for it."""
+    assert main_reason([true_condition(ConditionType.COMPLETED, reason, "ended")]) == shown
 
 
 def resize(to, by=ResizeAuthor.EDL):
