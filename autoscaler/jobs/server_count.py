@@ -31,12 +31,14 @@ def servers_wanted(minimum: int, standing: Iterable[int]) -> int:
     return max([minimum, *(ordinal + 1 for ordinal in standing)])
 
 
-def loss_of(code: int | None, exit_description: str) -> str:
+def loss_of(code: int | None, exit_description: str, *, was_empty: bool = False) -> str:
     """Loss caused by a deleted server, by its exit code; empty if it handed everything over.
 
-    A server ended by SIGTERM itself was still starting: it had no handler yet, and held nothing.
+    `was_empty`: its master had reported that it owned nothing, so that a kill at the end of its grace costs nothing.
+    What the server itself says with `EXIT_OWNING` is newer.  A server ended by SIGTERM itself was still starting: it
+    had no handler yet, and held nothing.
     """
-    if code in {0, -SIGTERM}:
+    if code in {0, -SIGTERM} or (was_empty and code != EXIT_OWNING):
         return ""
     if code == EXIT_OWNING:
         return (

@@ -94,7 +94,7 @@ class PodFailures:
         self._store.change(job, handled=record.handled | {uid})
         end = termination_of(raw, record.deleted_by_edl)
         assert end is not None, f"{key_of(raw)} has ended"
-        lost = loss_of(end.code, end.exit_description)
+        lost = loss_of(end.code, end.exit_description, was_empty=uid in record.emptied)
         if not lost and record.life.state is not JobState.ACTIVE:
             return  # it is suspended: all its servers are deleted
         self._store.events.emit(

@@ -31,8 +31,8 @@ from autoscaler.jobs.progress import (
 from autoscaler.jobs.server_ratio import ServerRatio, observe_ratio
 from autoscaler.operator.controllers.master_client import MasterClient
 from autoscaler.operator.controllers.server_drain import ServerDrains
-from autoscaler.operator.job.job_pods import active_pods
-from autoscaler.operator.job.job_record import JobRecord, bucket_owners_of, released_servers
+from autoscaler.operator.job.job_pods import active_pods, role_of
+from autoscaler.operator.job.job_record import JobRecord, bucket_owners_of, emptied_servers, released_servers
 from autoscaler.operator.store.event_recorder import JobEvent
 from autoscaler.operator.store.job_store import JobStore
 
@@ -155,6 +155,7 @@ class ProgressPoller:
         for reason, message in progress_events(before, progress, is_active=record.life.state is JobState.ACTIVE):
             store.events.emit(job, JobEvent(reason=reason, message=message, is_warning=True))
         owning = bucket_owners_of(record, now_s)
+        servers = [raw for raw in store.objects.pods(job) if role_of(raw) is Role.SERVER]
         store.change(
             job,
             progress=progress,
@@ -165,6 +166,7 @@ class ProgressPoller:
             leader=leader,
             released=record.released
             | released_servers(job, active_pods(store.objects.pods(job), Role.SERVER), progress),
+            emptied=emptied_servers(record, servers, progress),
             ratio=self._measure_ratio(record, progress),
         )
         if bucket_owners_of(store.records[job.key], now_s) != owning:

@@ -21,7 +21,7 @@ from autoscaler.jobs.progress import JobProgress, MissingAnswer
 from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S, STEADY_AFTER_S, pause_s
 from autoscaler.jobs.server_ratio import ServerRatio
 from autoscaler.jobs.training_health import MasterContact, MasterReport
-from autoscaler.operator.job.job_pods import has_consistent_name, ordinal_of, uid_of
+from autoscaler.operator.job.job_pods import has_consistent_name, has_ended, is_leaving, ordinal_of, uid_of
 from autoscaler.operator.job.node_blocklist import NodeBlocklist, blocked_nodes
 from autoscaler.operator.job.pod_termination import PodTermination
 from master.api.master_status import JobPhase
@@ -68,6 +68,7 @@ class JobRecord:
     departed: frozenset[str] = frozenset()  # departure already reported
     handled: frozenset[str] = frozenset()  # end already handled
     released: frozenset[str] = frozenset()  # servers that the master has released
+    emptied: frozenset[str] = frozenset()  # servers that go and have handed over all their buckets
     drains: Mapping[PodName, ServerDrain] = field(default_factory=dict)  # of servers
     count_refusal: str = ""  # why its master refuses the number of servers; empty: it does not
     resizes_before: tuple[Raw, ...] = ()  # resizes in the status of earlier leaders, newest first; only displayed
@@ -176,6 +177,27 @@ def released_servers(job: KubeJob, servers: Iterable[Raw], progress: JobProgress
         return frozenset()
     consistent = (raw for raw in servers if has_consistent_name(raw, job.name))
     return frozenset(uid_of(raw) for raw in consistent if ordinal_of(raw) >= progress.servers_wanted)
+
+
+def emptied_servers(record: JobRecord, servers: Iterable[Raw], progress: JobProgress) -> frozenset[str]:
+    """UIDs of servers that go and own nothing, by this report of the master and the ones before.
+
+    A server counts once a report names it with no bucket while its process runs.  It still counts when later reports do
+    not name it.  A report that comes with a new lineage proves nothing: its master has just handled a loss.
+    """
+    before, owned = record.progress, dict(progress.buckets)
+    is_proof = progress.phase in SERVING and before is not None and before.lineage == progress.lineage
+    consistent = [raw for raw in servers if has_consistent_name(raw, record.job.name)]
+    released = record.released | released_servers(record.job, consistent, progress)
+
+    def is_empty(raw: Raw) -> bool:
+        ordinal, uid = ordinal_of(raw), uid_of(raw)
+        is_known = uid in record.emptied
+        if ordinal not in owned or has_ended(raw):
+            return is_known
+        return owned[ordinal] == 0 and (is_known or (is_proof and (is_leaving(raw) or uid in released)))
+
+    return frozenset(uid_of(raw) for raw in consistent if is_empty(raw))
 
 
 def was_released(raw: Raw, end: PodTermination, record: JobRecord) -> bool:

@@ -39,6 +39,8 @@ def test_what_a_server_that_left_has_lost_is_told_by_its_exit_code():
     assert "last checkpoint" in loss_of(EXIT_OWNING, "exited with 75")
     assert loss_of(-9, "was killed by SIGKILL") == "was killed by SIGKILL, before it had handed over what it held"
     assert loss_of(None, "its node is gone")
+    assert loss_of(-9, "was killed by SIGKILL", was_empty=True) == "", "it had handed over everything before"
+    assert loss_of(EXIT_OWNING, "exited with 75", was_empty=True), "it says otherwise itself"
     assert loss_of(-15, "was killed by SIGTERM") == "", (
         "it was still starting: the SDK hears SIGTERM before it asks the master"
     )

@@ -9,7 +9,7 @@ from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S
 from autoscaler.jobs.server_ratio import SETTLED_S
 from autoscaler.manifests.api_types import ReplicaBounds
 from autoscaler.operator.controllers.server_drain import drain_problem, plan_server_count
-from autoscaler.operator.job.job_record import JobRecord, ServerDrain
+from autoscaler.operator.job.job_record import JobRecord, ServerDrain, emptied_servers
 from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.raw_objects import kube_job, template
 from tests.unit.operator.bench import JOB, write_events
@@ -328,6 +328,40 @@ async def test_the_end_of_a_drained_server_is_told_from_a_crash(code, reason):
     await end_while_leaving(scene, code)
     assert reason in scene.reasons()
     assert "ServerFailed" not in scene.reasons()
+
+
+async def leave(scene, *, moves):
+    """The second server is told to leave while its process runs; the master moves its buckets, and then forgets it."""
+    scene.master.moves, scene.master.count = moves, 1
+    raw = scene.server.get(PODS, "team-a", "digits-server-1")
+    leaving = raw["metadata"] | {"deletionTimestamp": "2026-01-02T03:04:05Z", "deletionGracePeriodSeconds": 120}
+    scene.server.rewrite(PODS, raw, raw | {"metadata": leaving})
+    await scene.watch()
+    await scene.leading.poller.poll(scene.leading.store.objects.jobs[JOB])
+    assert scene.master.buckets[1] == (0 if moves else 1)
+    scene.master.buckets.pop(1)
+    await scene.leading.poller.poll(scene.leading.store.objects.jobs[JOB])
+
+
+@pytest.mark.parametrize(("moves", "reason"), [(12, "ServerLeft"), (0, "ServerLost")])
+async def test_a_server_killed_at_the_end_of_its_grace_is_a_loss_only_with_buckets(moves, reason):
+    """Its master has reported that it owns nothing, and does not know it any more once it is gone."""
+    scene = await grown()
+    await leave(scene, moves=moves)
+    scene.bench.rest.end("team-a", "digits-server-1", code=137)
+    await scene.watch()
+    await scene.leading.jobs.reconcile(JOB)
+    await write_events(scene.leading.events)
+    assert {"ServerLeft", "ServerLost"} & set(scene.reasons()) == {reason}
+
+
+async def test_a_report_after_a_loss_does_not_prove_that_a_server_was_empty():
+    """With the lineage that follows the loss, the master counts nothing of the lost server any more."""
+    leaving = {"metadata": {"name": "digits-server-1", "uid": "u", "deletionTimestamp": "2026-01-02T03:04:05Z"}}
+    leaving["metadata"]["labels"] = {"edl.dev/role": "server", "edl.dev/ordinal": "1"}
+    known = record(progress(wanted=1, buckets=((0, 5), (1, 7)), lineage=1))
+    assert emptied_servers(known, [leaving], progress(wanted=1, buckets=((0, 12), (1, 0)), lineage=2)) == set()
+    assert emptied_servers(known, [leaving], progress(wanted=1, buckets=((0, 12), (1, 0)), lineage=1)) == {"u"}
 
 
 @pytest.mark.parametrize(("code", "told"), [(0, set()), (75, {"ServerLost"})])
