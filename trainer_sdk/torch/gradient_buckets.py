@@ -1,0 +1,216 @@
+"""Gradients of a PyTorch model, summed over a group while the backward pass goes on.
+
+    buckets = GradientBuckets(model.parameters())
+    buckets.begin(runtime.all_reduce)
+    for micro_batch in mine:
+        if it is the last: buckets.reduce_as_ready()
+        (loss * weight).backward()
+    buckets.finish()           # StepAborted: call drop()
+    buckets.deliver()          # once the whole step is complete: `grad` of each parameter is the sum
+
+Each gradient goes into a flat bucket as the backward pass makes it, and `grad` stays None until `deliver`.  Optimisers,
+clipping and unscaling do nothing on parameters without a gradient, so that what a loop calls after an unfinished or
+dropped step changes nothing.  The buckets are a function of the parameters alone.  DDP of torch rebuilds its own by the
+order of the first backward pass, which a joiner has not seen: its sums would be of other parameters.
+
+Host memory alone: gradients on another device are refused (ADR 0237).  Not here: who trains what, when a step counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol
+
+import torch
+
+from trainer_sdk.errors import UsageError
+from trainer_sdk.group.port import HostArray
+
+BUCKET_BYTES: Final = 4 << 20  # large enough that its all-reduce is one of bandwidth, small enough to overlap
+FIRST_BUCKET_BYTES: Final = 1 << 20  # as DDP's: the first all-reduce begins early in the backward pass
+DTYPES: Final = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+
+
+class AllReduce(Protocol):
+    """`GroupRuntime.all_reduce`: ends within a deadline of its own."""
+
+    def __call__(self, array: HostArray, *, dtype: str = "") -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class GradientBucket:
+    """Gradients of consecutive parameters of one dtype, in one flat tensor."""
+
+    parameters: list[Any]
+    flat: Any
+    views: list[Any]  # of `flat`, one a parameter, in its shape
+    missing: set[int] = field(default_factory=set)  # parameters without a gradient of the last micro-batch, by place
+
+    def host_array(self) -> tuple[HostArray, str]:
+        """The memory of `flat` and, where NumPy lacks it, the name of its dtype."""
+        if self.flat.dtype == torch.bfloat16:
+            return self.flat.view(torch.uint16).numpy(), "bfloat16"
+        return self.flat.numpy(), ""
+
+
+class GradientBuckets:
+    """The buckets of one process.  All calls come from the script's thread; one thread of its own makes all-reduces."""
+
+    def __init__(
+        self,
+        parameters: Iterable[Any],
+        *,
+        first_bucket_bytes: int = FIRST_BUCKET_BYTES,
+        bucket_bytes: int = BUCKET_BYTES,
+    ) -> None:
+        """Raises UsageError for parameters that cannot be summed, or none to train."""
+        self._parameters = list(dict.fromkeys(parameters))  # tied ones once
+        self._trained = [parameter for parameter in self._parameters if parameter.requires_grad]
+        _check_parameters(self._trained)
+        self._buckets = _make_buckets(self._trained, first_bucket_bytes, bucket_bytes)
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(partial(self._collect, bucket, place))
+            for bucket in self._buckets
+            for place, parameter in enumerate(bucket.parameters)
+        ]
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="edl-gradients")
+        self._all_reduce: AllReduce | None = None  # of the step under way
+        self._is_last = False
+        self._sums: list[Future[None]] = []  # of the first buckets, in their order
+        self._failure: BaseException | None = None
+
+    @property
+    def bucket_sizes(self) -> list[int]:
+        """Elements of each bucket, in the order in which they are reduced."""
+        return [bucket.flat.numel() for bucket in self._buckets]
+
+    def begin(self, all_reduce: AllReduce) -> None:
+        """A step begins: gradients are zero, and `grad` is None.  Drops one that is under way.
+
+        Raises UsageError when layers were frozen or thawed since the buckets were made.
+        """
+        self.drop()
+        now = [parameter for parameter in self._parameters if parameter.requires_grad]
+        if len(now) != len(self._trained) or any(
+            one is not other for one, other in zip(now, self._trained, strict=True)
+        ):
+            raise UsageError("requires_grad: layers were frozen or thawed while a group trains; do so before it starts")
+        for bucket in self._buckets:
+            bucket.flat.zero_()
+            bucket.missing = set(range(len(bucket.parameters)))
+        self._all_reduce = all_reduce
+
+    def reduce_as_ready(self) -> None:
+        """The next backward pass is this step's last: each bucket is all-reduced as soon as it is complete."""
+        self._is_last = True
+
+    def finish(self) -> None:
+        """All buckets are sums over the group; a parameter without a gradient counted as zero.
+
+        Raises what the all-reduce raised (StepAborted); the buckets are then worthless: call `drop`.
+        """
+        assert self._all_reduce is not None, "finish() without begin()"
+        for bucket in self._buckets:
+            bucket.missing.clear()
+        self._hand_over()
+        for reduced in self._sums:
+            reduced.result()
+
+    def deliver(self) -> None:
+        """`grad` of each parameter is its sum, until the next step begins.  After `finish`."""
+        assert len(self._sums) == len(self._buckets), "deliver() without finish()"
+        self._all_reduce = None
+        for bucket in self._buckets:
+            for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
+                parameter.grad = view
+
+    def drop(self) -> None:
+        """The step under way is none: `grad` is None, and no all-reduce of it runs any more.  May be repeated."""
+        self._all_reduce, self._is_last = None, False
+        for reduced in self._sums:
+            reduced.cancel()
+        for reduced in self._sums:
+            if not reduced.cancelled():
+                reduced.exception()  # waits; it writes into the bucket until then
+        self._sums, self._failure = [], None
+        for parameter in self._trained:
+            parameter.grad = None
+
+    def close(self) -> None:
+        """Gradients are torch's own again, and the thread has ended.  May be repeated."""
+        self.drop()
+        for hook in self._hooks:
+            hook.remove()
+        self._thread.shutdown()
+
+    # ---- during the backward pass -----------------------------------------------------------------------------------
+
+    def _collect(self, bucket: GradientBucket, place: int, parameter: Any) -> None:
+        if self._all_reduce is None:
+            return  # a backward pass of the script's own, outside a step
+        gradient, parameter.grad = parameter.grad, None
+        if self._failure is not None:
+            raise self._failure  # the rest of this backward pass would be thrown away
+        if gradient.layout != torch.strided:
+            raise UsageError(f"gradient: is {gradient.layout}; use sparse=False, groups sum dense gradients")
+        if place not in bucket.missing:
+            raise UsageError("gradient: came after its sum had begun; add the losses up and call backward() once")
+        bucket.views[place].add_(gradient)
+        if self._is_last:
+            bucket.missing.remove(place)
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """In the order of the buckets, which is that of all members."""
+        assert self._all_reduce is not None
+        while len(self._sums) < len(self._buckets) and not self._buckets[len(self._sums)].missing:
+            bucket = self._buckets[len(self._sums)]
+            self._sums.append(self._thread.submit(self._reduce, bucket, self._all_reduce))
+
+    def _reduce(self, bucket: GradientBucket, all_reduce: AllReduce) -> None:
+        if self._failure is not None:
+            raise self._failure
+        array, dtype = bucket.host_array()
+        try:
+            all_reduce(array, dtype=dtype)
+        except BaseException as error:
+            self._failure = error  # read by the next hook, which ends the backward pass
+            raise
+
+
+def _check_parameters(parameters: list[Any]) -> None:
+    if not parameters:
+        raise UsageError("parameters: none has requires_grad; there is nothing to train")
+    for number, parameter in enumerate(parameters):
+        if parameter.device.type != "cpu":
+            raise UsageError(
+                f"parameters[{number}]: is on {parameter.device}; groups sum gradients in host memory alone"
+            )
+        if parameter.dtype not in DTYPES:
+            raise UsageError(f"parameters[{number}]: {parameter.dtype} cannot be summed; use a float of 16 to 64 bits")
+
+
+def _make_buckets(parameters: list[Any], first_bytes: int, bytes_: int) -> list[GradientBucket]:
+    """In reverse order of the parameters, as a backward pass makes gradients; a bucket of one dtype, never empty."""
+    groups: list[list[Any]] = []
+    for parameter in reversed(parameters):
+        limit = first_bytes if len(groups) <= 1 else bytes_
+        size = parameter.numel() * parameter.element_size()
+        if not groups or groups[-1][0].dtype != parameter.dtype or _size_bytes(groups[-1]) + size > limit:
+            groups.append([])
+        groups[-1].append(parameter)
+    return [_make_bucket(group) for group in groups]
+
+
+def _size_bytes(parameters: list[Any]) -> int:
+    return sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+
+
+def _make_bucket(parameters: list[Any]) -> GradientBucket:
+    flat = torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=parameters[0].dtype)
+    parts = flat.split([parameter.numel() for parameter in parameters])
+    views = [part.view(parameter.shape) for part, parameter in zip(parts, parameters, strict=True)]
+    return GradientBucket(parameters=parameters, flat=flat, views=views)
