@@ -1,0 +1,119 @@
+"""A captured replica as a stream and as a file: whole, or refused by name."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from master.api.checkpoints.storage import open_storage
+from master.api.group_shares import data_of
+from master.api.messages.generations import StateId
+from master.api.positions import PositionSet
+from tests.unit.trainer_sdk.group.group_world import DATASET, LINEAGE
+from trainer_sdk.errors import CheckpointError, UsageError, WireError
+from trainer_sdk.group.captured_state import StateReceiver, read_copy, stream_pieces, write_copy
+from trainer_sdk.group.port import CapturedState
+
+STATE = CapturedState(
+    arrays={"w": np.arange(6, dtype=np.float32).reshape(2, 3), "half": np.ones(4, np.uint16), "none": np.zeros((0, 3))},
+    meta='{"lr": 0.1}',
+    dtypes={"half": "bfloat16"},
+)
+
+
+def state_at(step: int) -> StateId:
+    return StateId(lineage=LINEAGE, generation=2, step=step)
+
+
+def receive(pieces) -> CapturedState:
+    receiver = StateReceiver()
+    for piece in pieces:
+        receiver.place(piece.nbytes)[:] = piece.cast("B")
+    return receiver.finish()
+
+
+def assert_same(one: CapturedState, other: CapturedState) -> None:
+    assert (one.meta, dict(one.dtypes), list(one.arrays)) == (other.meta, dict(other.dtypes), list(other.arrays))
+    for name, array in one.arrays.items():
+        assert array.dtype == other.arrays[name].dtype
+        np.testing.assert_array_equal(array, other.arrays[name])
+
+
+@given(
+    arrays=st.dictionaries(
+        st.text(min_size=1, max_size=5),
+        hnp.arrays(
+            dtype=st.sampled_from(["<f4", "<f8", "<f2", "<i8", "<u2", "?"]),
+            shape=hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+        ),
+        max_size=4,
+    )
+)
+def test_stream_gives_back_what_was_captured(arrays):
+    """Any names, shapes and dtypes, empty arrays and none included (rule 71)."""
+    state = CapturedState(arrays=arrays)
+    assert_same(receive(stream_pieces(state)), state)
+
+
+def test_altered_byte_is_refused():
+    """The digest is checked before the replica is touched (rule 71)."""
+    pieces = [bytearray(piece) for piece in stream_pieces(STATE)]
+    pieces[1][3] ^= 1
+    with pytest.raises(WireError, match="not those that were sent"):
+        receive(map(memoryview, pieces))
+
+
+def test_half_a_state_is_refused():
+    """Half received is nothing (rule 66)."""
+    pieces = list(stream_pieces(STATE))
+    with pytest.raises(WireError, match="did not come"):
+        receive(pieces[:-1])
+    with pytest.raises(WireError, match="does not announce"):
+        receive([*pieces, memoryview(b"more")])
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"garbage",
+        b"[]",
+        b'{"arrays": [["a", "|O", [1]]], "meta": "", "dtypes": {}, "digest": ""}',
+        b'{"arrays": [["a", "<f8", [4611686018427387904]]], "meta": "", "dtypes": {}, "digest": ""}',
+        b'{"arrays": [["a", "<f8", [-1]]], "meta": "", "dtypes": {}, "digest": ""}',
+    ],
+)
+def test_absurd_header_is_refused_before_memory_is_taken(header):
+    """Objects and sizes that no replica has (no pickle)."""
+    with pytest.raises(WireError):
+        receive([memoryview(header)])
+
+
+def test_objects_are_refused_at_the_source():
+    """What capture() gave is named."""
+    with pytest.raises(UsageError, match="'names'"):
+        list(stream_pieces(CapturedState(arrays={"names": np.array(["a", None], dtype=object)})))
+
+
+def test_file_gives_back_replica_and_position(tmp_path):
+    """Rule 90: the position of a checkpoint is that of its file; the marks say what it has trained."""
+    storage, skipped = open_storage(str(tmp_path)), PositionSet.of(2)
+    state_id = state_at(4)
+    record = write_copy(storage, "copy.npz", STATE, dataset=DATASET, state=state_id, skipped=skipped)
+    loaded = read_copy(storage, record)
+    assert (loaded.state, loaded.skipped) == (state_id, skipped)
+    assert_same(loaded.captured, STATE)
+    (marks,) = record.marks
+    assert (marks.applied, marks.skipped) == (data_of(DATASET, 4) - skipped, skipped)
+
+
+def test_altered_file_is_refused(tmp_path):
+    """A byte of the file changed after the commit."""
+    storage = open_storage(str(tmp_path))
+    record = write_copy(storage, "copy.npz", STATE, dataset=DATASET, state=state_at(1), skipped=PositionSet())
+    path = tmp_path / "copy.npz"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"copy\.npz"):
+        read_copy(storage, record)
