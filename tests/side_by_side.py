@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from autoscaler.etcd_server.etcd_members import TETHER
+from autoscaler.etcd_server.etcd_members import DIE_WITH_PARENT
 
 LEAVE_BUDGET_S: Final = 30.0  # for an interrupted pytest to take down its fixtures
 POLL_S: Final = 0.1
@@ -117,7 +117,7 @@ class SideBySide:
 
     def _start(self, part: Part) -> None:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *part.command],
+            [sys.executable, "-I", "-S", str(DIE_WITH_PARENT), str(os.getpid()), *part.command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

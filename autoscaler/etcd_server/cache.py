@@ -61,12 +61,12 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def seal(executable: Path) -> None:
+def record_digest(executable: Path) -> None:
     """Record the executable's SHA-256, which `verify` compares."""
     digest = _digest_of(executable)
     draft = executable.with_name(f".{executable.name}.{os.getpid()}.sha256")
     draft.write_text(f"{digest}\n", encoding="ascii")
-    draft.replace(_seal_of(executable))
+    draft.replace(_digest_file_of(executable))
 
 
 def verify(executable: Path) -> None:
@@ -79,10 +79,10 @@ def verify(executable: Path) -> None:
     hint = f"Remove {executable.parent}, and it is made again"
     try:
         check_file(executable)
-        if not _seal_of(executable).exists():
-            seal(executable)
-        sealed = _seal_of(executable).read_text(encoding="ascii", errors="replace").strip()
-        if not hmac.compare_digest(sealed.encode(), _digest_of(executable).encode()):
+        if not _digest_file_of(executable).exists():
+            record_digest(executable)
+        recorded = _digest_file_of(executable).read_text(encoding="ascii", errors="replace").strip()
+        if not hmac.compare_digest(recorded.encode(), _digest_of(executable).encode()):
             raise UnusableEtcdError(f"{executable} is not what was built: its SHA-256 is another one. {hint}")
     except ForeignUserError as error:
         raise UnusableEtcdError(f"{error}. {hint}") from error
@@ -90,7 +90,7 @@ def verify(executable: Path) -> None:
         raise UnusableEtcdError(f"{executable} cannot be checked: {error.strerror}. {hint}") from error
 
 
-def _seal_of(executable: Path) -> Path:
+def _digest_file_of(executable: Path) -> Path:
     return executable.with_name(f"{executable.name}.sha256")
 
 

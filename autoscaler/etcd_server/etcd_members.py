@@ -24,10 +24,10 @@ from typing import Final
 
 from autoscaler.etcd_server.errors import EtcdStartError, UnusableEtcdError
 from autoscaler.etcd_server.finder import EtcdBinary
-from autoscaler.etcd_server.member_addresses import HOST, Doors, MemberPorts, check_free, connect
+from autoscaler.etcd_server.member_addresses import HOST, MemberAddresses, MemberPorts, check_free, connect
 from master.api.host.unix_sockets import make_socket_folder
 
-TETHER: Final = Path(__file__).with_name("tether.py")
+DIE_WITH_PARENT: Final = Path(__file__).with_name("parent_death_signal.py")
 OWNER_ALONE: Final = 0o077  # what a member creates, its sockets too
 READY_BUDGET_S: Final = 60.0  # it begins within a second, but where the machine is busy
 READY_POLL_S: Final = 0.05
@@ -44,9 +44,11 @@ NO_WEB_PAGES: Final = (
 class EtcdMember:
     """One etcd process.  `start` after `kill` or `stop` brings it back on the same data."""
 
-    def __init__(self, name: str, doors: Doors, command: Sequence[str], folder: Path, working_dir: Path) -> None:
+    def __init__(
+        self, name: str, addresses: MemberAddresses, command: Sequence[str], folder: Path, working_dir: Path
+    ) -> None:
         self.name = name
-        self.doors = doors
+        self.addresses = addresses
         self.log_file = folder / f"{name}.log"
         self._command = tuple(command)
         self._working_dir = working_dir
@@ -54,7 +56,7 @@ class EtcdMember:
 
     @property
     def endpoint(self) -> str:
-        return self.doors.client
+        return self.addresses.client
 
     @property
     def pid(self) -> int:
@@ -70,11 +72,11 @@ class EtcdMember:
 
     async def start(self) -> None:
         """Start the process, without waiting until it is ready.  Raises EtcdPortInUseError."""
-        for address in self.doors.all:
+        for address in self.addresses.all:
             check_free(address)
         with self.log_file.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *self._command),
+                *(sys.executable, "-I", "-S", str(DIE_WITH_PARENT), str(os.getpid()), *self._command),
                 cwd=self._working_dir,
                 stdout=log,
                 stderr=log,
@@ -96,7 +98,7 @@ class EtcdMember:
             raise EtcdStartError(f"{self.name} is not ready after {budget_s} s.\n{self._last_words()}") from None
 
     async def kill(self) -> None:
-        """Kill the process (also a paused one) and wait for its end."""
+        """Kill the process (also a stopped one) and wait for its end."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
@@ -106,13 +108,6 @@ class EtcdMember:
                 await self._end(signal.SIGTERM)
         except TimeoutError:
             await self.kill()
-
-    def pause(self) -> None:
-        """SIGSTOP: connections stay, nothing answers."""
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
 
     async def _end(self, how: signal.Signals) -> None:
         if self._process is None:
@@ -124,7 +119,7 @@ class EtcdMember:
     async def is_healthy(self) -> bool:
         """It serves reads and writes; one that is paused does not answer at all."""
         try:
-            reader, writer = await connect(self.doors.health)
+            reader, writer = await connect(self.addresses.health)
         except OSError:
             return False
         try:
@@ -187,10 +182,10 @@ async def start_etcd(
     folder = await asyncio.to_thread(_make_folder, folder)
     async with _sockets(folder, sockets, is_needed=not ports) as place:
         if ports:
-            doors = {f"m{number}": Doors.on_ports(one, scheme) for number, one in enumerate(ports)}
+            addresses = {f"m{number}": MemberAddresses.on_ports(one, scheme) for number, one in enumerate(ports)}
         else:
-            doors = {f"m{number}": Doors.in_folder(place, f"m{number}") for number in range(members)}
-        cluster = EtcdCluster(binary=binary, members=_plan_members(binary, folder, place, doors, options))
+            addresses = {f"m{number}": MemberAddresses.in_folder(place, f"m{number}") for number in range(members)}
+        cluster = EtcdCluster(binary=binary, members=_plan_members(binary, folder, place, addresses, options))
         async with _running(cluster.members):
             yield cluster
 
@@ -231,11 +226,15 @@ def _make_sockets(folder: Path) -> Path:
 
 
 def _plan_members(
-    binary: EtcdBinary, folder: Path, working_dir: Path, doors: Mapping[str, Doors], options: Sequence[str]
+    binary: EtcdBinary,
+    folder: Path,
+    working_dir: Path,
+    addresses: Mapping[str, MemberAddresses],
+    options: Sequence[str],
 ) -> tuple[EtcdMember, ...]:
-    peers = ",".join(f"{name}={one.url(one.peer)}" for name, one in doors.items())
+    peers = ",".join(f"{name}={one.url(one.peer)}" for name, one in addresses.items())
     members = []
-    for name, one in doors.items():
+    for name, one in addresses.items():
         client, peer = one.url(one.client), one.url(one.peer)
         command = (
             str(binary.path.absolute()),

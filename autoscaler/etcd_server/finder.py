@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.etcd_server.build import DEMO_REQUIREMENTS, ETCD_IN_WHEEL, build_etcd, install_wheel
-from autoscaler.etcd_server.cache import cache_folder, exclusive, seal, verify
+from autoscaler.etcd_server.cache import cache_folder, exclusive, record_digest, verify
 from autoscaler.etcd_server.errors import EtcdBuildError, UnusableEtcdError
 from autoscaler.etcd_server.etcd_versions import DEMO, PINNED, EtcdVersion, try_parse_version
 
@@ -54,7 +54,7 @@ def find_etcd(*, allow_demo_version: bool, environ: Mapping[str, str], say: Call
         try:
             if not target.is_file():
                 build_etcd(target, environ, say)
-                seal(target)
+                record_digest(target)
             verify(target)
             return inspect(target, BinaryOrigin.CACHE)
         except EtcdBuildError as error:

@@ -25,7 +25,7 @@ class MemberPorts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class MemberAddresses:
     """Addresses of one member: three addresses of one kind, `unix:PATH` or host:port, and the URLs as etcd has them.
 
     etcd takes the host of a `unix://` URL for a path from its working folder, which is therefore that of the sockets.
@@ -37,13 +37,13 @@ class Doors:
     scheme: str = "unix"
 
     @classmethod
-    def on_ports(cls, ports: MemberPorts, scheme: str) -> Doors:
+    def on_ports(cls, ports: MemberPorts, scheme: str) -> MemberAddresses:
         return cls(
             client=f"{HOST}:{ports.client}", peer=f"{HOST}:{ports.peer}", health=f"{HOST}:{ports.health}", scheme=scheme
         )
 
     @classmethod
-    def in_folder(cls, sockets: Path, name: str) -> Doors:
+    def in_folder(cls, sockets: Path, name: str) -> MemberAddresses:
         client, peer, health = (f"{SCHEME}{sockets}/{name}{letter}:1" for letter in "cph")
         return cls(client=client, peer=peer, health=health)
 

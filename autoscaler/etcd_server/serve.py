@@ -23,7 +23,7 @@ from autoscaler.etcd_server.errors import EtcdPortInUseError, EtcdStartError
 from autoscaler.etcd_server.etcd_members import EtcdMember, start_etcd
 from autoscaler.etcd_server.finder import find_etcd
 
-LOOK_EVERY_S: Final = 0.2
+POLL_EVERY_S: Final = 0.2
 """A killed member is back within this and its own start of less than 2 s: shorter than a master's lease."""
 STEADY_AFTER_S: Final = 5.0  # one that ran so long has started well
 FREE_RESTARTS: Final = 3  # kills from outside, as in a test, are followed at once
@@ -52,7 +52,7 @@ async def _keep_alive(member: EtcdMember, stop: asyncio.Event, say: Callable[[st
     """Restart the member until `stop` is set: at once, with growing pauses if it keeps failing (a full disk)."""
     quick_ends, started_s = 0, time.monotonic()
     away_since_s: float | None = None
-    while not await _is_set_within(stop, LOOK_EVERY_S):
+    while not await _is_set_within(stop, POLL_EVERY_S):
         now_s = time.monotonic()
         if _runs(member):
             if away_since_s is not None and await _serves(member):
@@ -76,7 +76,7 @@ def _tell(**fields: object) -> None:
 
 async def _serves(member: EtcdMember) -> bool:
     try:
-        async with asyncio.timeout(LOOK_EVERY_S):
+        async with asyncio.timeout(POLL_EVERY_S):
             return await member.is_healthy()
     except TimeoutError:
         return False  # paused or busy: checked again

@@ -29,7 +29,7 @@ _READY_DEADLINE_S: Final = 600.0
 
 _STOP_DEADLINE_S: Final = 6.0
 _POLL_S: Final = 0.05
-_LOOK_EVERY_S: Final = 0.2
+_POLL_EVERY_S: Final = 0.2
 _MOST_FAILED_STARTS: Final = 8
 """In a row, over a minute and a half, of one that has served before: a neighbour may fill the machine for a while."""
 
@@ -88,7 +88,7 @@ async def supervise_etcd(
     quick_ends, started_at_s, read = 0, time.monotonic(), _size_of(log)
     failed_starts = 0
     while True:
-        await asyncio.sleep(_LOOK_EVERY_S)
+        await asyncio.sleep(_POLL_EVERY_S)
         events, read = read_events(log, read)
         for event in events:
             on_event(event)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from autoscaler.etcd_server.etcd_members import TETHER
+from autoscaler.etcd_server.etcd_members import DIE_WITH_PARENT
 from tests.e2e.images import Built
 
 RUN: Final = "EDL_E2E_RUN"
@@ -32,8 +32,8 @@ class Surroundings:
 def enter_command(command: Sequence[str]) -> list[str]:
     """`command` as the first process of fresh namespaces, which end with it; and it ends with the caller."""
     spaces = ("--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc")
-    tether = [sys.executable, "-I", "-S", str(TETHER), str(os.getpid())]
-    return [*tether, "/usr/bin/env", "unshare", *spaces, *command]
+    prefix = [sys.executable, "-I", "-S", str(DIE_WITH_PARENT), str(os.getpid())]
+    return [*prefix, "/usr/bin/env", "unshare", *spaces, *command]
 
 
 def try_find(environ: Mapping[str, str]) -> Surroundings | None:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
 
-from autoscaler.etcd_server.etcd_members import EtcdCluster
+from autoscaler.etcd_server.etcd_members import EtcdCluster, EtcdMember
 
 DOWN_S = (0.1, 1.5)
+
+
+def pause_member(member: EtcdMember) -> None:
+    """SIGSTOP: connections stay, nothing answers."""
+    os.kill(member.pid, signal.SIGSTOP)
+
+
+def resume_member(member: EtcdMember) -> None:
+    """SIGCONT, after `pause_member`."""
+    os.kill(member.pid, signal.SIGCONT)
 
 
 class EtcdFaultInjector:
@@ -43,11 +55,11 @@ class EtcdFaultInjector:
             return ""
         for member in members:
             self._resting.add(member.name)
-            member.pause()
+            pause_member(member)
         try:
             await asyncio.sleep(for_s)
         finally:
             for member in members:
-                member.resume()
+                resume_member(member)
                 self._resting.discard(member.name)
         return f"{len(members)} members for {for_s:.1f} s"

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from autoscaler.etcd_server.etcd_members import TETHER
+from autoscaler.etcd_server.etcd_members import DIE_WITH_PARENT
 from tests.harness.errors import StartError
 
 READY_POLL_S: Final = 0.05
@@ -93,7 +93,7 @@ class Program:
     def _begin(self) -> subprocess.Popen[bytes]:
         with self.log_file.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *self._command],
+                [sys.executable, "-I", "-S", str(DIE_WITH_PARENT), str(os.getpid()), *self._command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -21,6 +21,7 @@ from master.api.checkpoints.checkpoint_files import read_manifest
 from master.api.checkpoints.storage import open_storage
 from master.api.master_status import JobPhase
 from tests.chaos.head_watch import HeadWatch
+from tests.harness.etcd_faults import pause_member, resume_member
 from tests.harness.process_state import is_process_dead
 from tests.integration.faults.ledger_job import BUDGET_S, JOB, SHAPE, begin, finish, pids, trained, until
 
@@ -225,7 +226,7 @@ async def test_training_goes_on_while_etcd_is_away_and_commits_wait(chaos_run):
     async with watch.following():
         members = pids(chaos_run, Role.TRAINER) | pids(chaos_run, Role.SERVER) | pids(chaos_run, Role.MASTER)
         (etcd,) = chaos_run.etcd.members
-        etcd.pause()
+        pause_member(etcd)
         try:
             away_at_s, before = time.monotonic(), await chaos_run.answer(JOB, BUDGET_S)
             during = await chaos_run.wait_for(JOB, lambda s: trained(s) > trained(before) + 60, "it goes on", BUDGET_S)
@@ -236,7 +237,7 @@ async def test_training_goes_on_while_etcd_is_away_and_commits_wait(chaos_run):
                 await asyncio.sleep(0.2)
             assert head_of(chaos_run).id == held
         finally:
-            etcd.resume()
+            resume_member(etcd)
         assert trained(during) > trained(before) + 60
         assert during.problem == "", "training goes on"
         assert "checkpoints wait: etcd" in during.store_problem, "the user was not told why checkpoints wait"
@@ -258,7 +259,7 @@ async def test_etcd_that_stands_still_is_told_before_any_write_waits_for_it(chao
     well = {"Progressing": "Training", "CheckpointsCurrent": "UpToDate"}
     await until(lambda: told_of(chaos_run) == well, "the conditions say so", BUDGET_S)
     (etcd,) = chaos_run.etcd.members
-    etcd.pause()
+    pause_member(etcd)
     try:
         before = await chaos_run.wait_for(JOB, lambda s: s.store_problem, "the user is told", BUDGET_S)
         assert before.problem == ""
@@ -268,7 +269,7 @@ async def test_etcd_that_stands_still_is_told_before_any_write_waits_for_it(chao
         assert told_of(chaos_run)["Progressing"] == "Training"
         await chaos_run.wait_for(JOB, lambda s: trained(s) > trained(before) + 40, "training goes on", BUDGET_S)
     finally:
-        etcd.resume()
+        resume_member(etcd)
     await until(lambda: told_of(chaos_run)["CheckpointsCurrent"] == "UpToDate", "it is over", BUDGET_S)
     assert (await chaos_run.answer(JOB, BUDGET_S)).positions.committed == 0, "no commit was needed for that"
 

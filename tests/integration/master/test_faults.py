@@ -18,6 +18,7 @@ from master.api.messages.from_members import Acquire
 from master.api.messages.to_members import Granted
 from master.api.positions import EMPTY, union
 from master.api.wire.grpc_options import CLIENT_OPTIONS
+from tests.harness.etcd_faults import pause_member, resume_member
 from tests.harness.master_process import (
     JOB,
     MasterProcess,
@@ -154,12 +155,12 @@ async def test_with_etcd_away_two_masters_answer_and_none_leads(etcd, tmp_path):
 
         await wait_for_condition(one_leads)
         for member in etcd.members:
-            member.pause()
+            pause_member(member)
         try:
             await wait_for_condition(none_leads)
         finally:
             for member in etcd.members:
-                member.resume()
+                resume_member(member)
         await wait_for_condition(one_leads)
 
 

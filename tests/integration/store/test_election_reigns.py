@@ -10,6 +10,7 @@ from master.leadership.election import Election
 from master.leadership.election_events import LossReason
 from master.leadership.election_state import LeadershipTiming
 from master.store.store_port import Committed, Put, Transaction
+from tests.harness.etcd_faults import pause_member, resume_member
 
 TIMING = LeadershipTiming(lease_ttl_s=120, renew_deadline_s=100.0, retry_period_s=0.5)  # no pause of a machine ends it
 SHORT = LeadershipTiming(lease_ttl_s=3, renew_deadline_s=2.0, retry_period_s=0.5)
@@ -71,7 +72,7 @@ async def test_leader_without_etcd_stops_acting_before_its_lease_ends(etcd, open
     store, clock = open_store(etcd), Clock()
     async with asyncio.timeout(BUDGET_S), Election(store, holder="a", timing=SHORT, clock_s=clock) as election:
         held_term = await election.won()
-        etcd.members[0].pause()
+        pause_member(etcd.members[0])
         try:
             clock.now_s += SHORT.renew_deadline_s - 0.25
             assert held_term.may_act()
@@ -79,7 +80,7 @@ async def test_leader_without_etcd_stops_acting_before_its_lease_ends(etcd, open
             assert not held_term.may_act()
             assert await held_term.ended() is LossReason.NOT_RENEWED
         finally:
-            etcd.members[0].resume()
+            resume_member(etcd.members[0])
         clock.go()
         following = await election.won()
         assert following.leadership.term > held_term.leadership.term

@@ -14,6 +14,7 @@ from master.store.etcd.etcd_store import EtcdStore
 from master.store.etcd.stubs import rpc, stubs
 from master.store.settlement import settle
 from master.store.store_port import Changed, Committed, Conflict, Put, Resync, Transaction, Unknown, ValueIs
+from tests.harness.etcd_faults import pause_member, resume_member
 from tests.harness.process_state import has_stopped
 from tests.harness.secured_etcd import UNHURRIED
 
@@ -59,7 +60,7 @@ async def test_server_that_is_paused_mid_call_gives_unknown(etcd, open_store):
     transaction = Transaction(
         term=term, require=(ValueIs(store.keys.head, b"m1"),), writes=(Put(store.keys.head, b"m2"),)
     )
-    etcd.members[0].pause()
+    pause_member(etcd.members[0])
     try:
         assert await has_stopped(etcd.members[0].pid)
         async with asyncio.timeout(60):
@@ -67,7 +68,7 @@ async def test_server_that_is_paused_mid_call_gives_unknown(etcd, open_store):
             with pytest.raises(StoreUnavailableError):
                 await store.read([store.keys.head])
     finally:
-        etcd.members[0].resume()
+        resume_member(etcd.members[0])
     assert isinstance(await settle(store, transaction, budget_s=SETTLE_S), Committed)
     assert (await patient.read([store.keys.head])).try_value(store.keys.head) == b"m2"
     assert isinstance(await patient.commit(transaction), Conflict)
@@ -100,9 +101,9 @@ async def disturb(cluster, random, rounds, enough):
             await member.start()
             await member.wait_ready()
         else:
-            member.pause()
+            pause_member(member)
             await asyncio.sleep(random.uniform(0.3, 2.5))
-            member.resume()
+            resume_member(member)
         await asyncio.sleep(random.uniform(0.0, 0.5))
 
 

@@ -50,7 +50,7 @@ def environ(tmp_path):
 def test_a_cached_server_that_was_changed_is_not_run(tmp_path, environ):
     """It is run by every `edl run` of its user: one that is not what was built is refused, with what to do."""
     cached = fake_etcd(tmp_path / "cache" / f"etcd-{PINNED}" / "etcd", "3.6.16")
-    assert try_find_etcd(environ=environ).path == cached  # of an earlier version: sealed now
+    assert try_find_etcd(environ=environ).path == cached  # of an earlier version: its digest is recorded now
     assert try_find_etcd(environ=environ).path == cached
     witness = tmp_path / "was run"
     cached.write_text(f"#!/bin/sh\ntouch '{witness}'\necho 'etcd Version: 3.6.16'\n")
@@ -61,7 +61,7 @@ def test_a_cached_server_that_was_changed_is_not_run(tmp_path, environ):
 
 @pytest.mark.parametrize("open_part", ["file", "folder"])
 def test_a_cached_server_that_others_can_write_is_not_run(tmp_path, environ, open_part):
-    """A seal beside it would be theirs too."""
+    """A digest beside it would be theirs too."""
     cached = fake_etcd(tmp_path / "cache" / f"etcd-{PINNED}" / "etcd", "3.6.16")
     (cached if open_part == "file" else cached.parent).chmod(0o777)
     with pytest.raises(UnusableEtcdError, match="chmod o-w"):

@@ -1,4 +1,4 @@
-"""Runs a command that dies with the process that started it: `python -I -S tether.py PARENT_PID COMMAND...`
+"""Runs a command that dies with its parent process: `python -I -S parent_death_signal.py PARENT_PID COMMAND...`
 
 Linux sends SIGKILL when the parent's thread ends, however it ends; elsewhere the command just runs.  The kernel keeps
 the setting over exec, so the process id is the command's own.  A file by itself, for it runs without the package.
