@@ -176,6 +176,20 @@ class JobSpec(Generic[Template]):
     mode: Mode = Mode.MANAGE
     queue_name: str = ""
 
+    @property
+    def notice_of_no_model(self) -> str:
+        """What an owner of a job that only shares out records should know; empty for other jobs.
+
+        One trainer may keep the model itself (rule 35); its script alone knows whether it does.
+        """
+        most = self.trainer.replicas.maximum
+        if self.server is not None or self.group is not None or most == 1:
+            return ""
+        return (
+            f"up to {most} trainers, and neither parameterServer nor group: trainers only share out records, and no "
+            "model is kept; add one of the two, or set maxReplicas to 1 for a script that keeps its model itself"
+        )
+
 
 TrainingJob: TypeAlias = JobSpec[PodTemplate]
 

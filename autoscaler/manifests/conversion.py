@@ -190,7 +190,7 @@ def _with_pod(requests: Resources) -> Resources:
 
 
 def _job_notices(job: TrainingJob) -> list[str]:
-    notices = []
+    notices = [text] if (text := job.notice_of_no_model) else []
     if job.master.replicas > 1:
         notices.append(
             f"master.replicas {job.master.replicas} applies on Kubernetes; a local run has one master and a standby"

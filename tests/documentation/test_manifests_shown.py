@@ -29,7 +29,11 @@ def test_edl_run_takes_what_is_shown(manifest, tmp_path: Path):
 @pytest.mark.parametrize("name", ["digits", "squares"])
 def test_a_cluster_takes_the_examples(name):
     """As the definition and the operator judge them."""
-    assert validate_files([EXAMPLES / f"{name}.yaml"]).jobs == (name,)
+    found = validate_files([EXAMPLES / f"{name}.yaml"])
+    assert found.jobs == (name,)
+    assert ["no model is kept" in notice for notice in found.notices] == [True] * (
+        name == "squares"
+    )  # it has no servers
 
 
 @pytest.mark.parametrize("manifest", [m for m in MANIFESTS if m.content.get("kind") == "TrainingJob"], ids=str)

@@ -25,7 +25,7 @@ _JOB: Final = "TrainingJob"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidFiles:
-    """Names of the valid jobs, and a notice for each document of another kind."""
+    """Names of the valid jobs, and notices: documents of another kind, jobs that keep no model."""
 
     jobs: tuple[str, ...]
     notices: tuple[str, ...]
@@ -41,7 +41,9 @@ def validate_files(files: Iterable[Path]) -> ValidFiles:
         errors += wrong
         for document in documents:
             if document.kind == _JOB:
-                errors += validate_document(document)
+                found, notice = _validate(document)
+                errors += found
+                notices += [f"TrainingJob {document.name}: {notice}"] if notice else []
                 jobs.append(document.name)
             else:
                 notices.append(
@@ -54,17 +56,23 @@ def validate_files(files: Iterable[Path]) -> ValidFiles:
 
 def validate_document(document: Document) -> Sequence[FieldError]:
     """Errors of a TrainingJob that a cluster would not accept."""
-    found = list(check_templates(document))
+    errors, _ = _validate(document)
+    return errors
+
+
+def _validate(document: Document) -> tuple[Sequence[FieldError], str]:
+    """The errors of a job, and what its owner should know though it is valid."""
+    found, notice = list(check_templates(document)), ""
     raw: dict[str, Any] = copy.deepcopy(dict(document.content))
     raw.pop("status", None)
     metadata = raw.get("metadata")
     raw["metadata"] = {"namespace": "default", **(metadata if isinstance(metadata, dict) else {})}
     try:
-        parse_job(raw)
+        notice = parse_job(raw).spec.notice_of_no_model
     except InvalidSpecError as error:
         if error.path not in {one.path for one in found}:
             found.append(_to_field_error(document, error))
-    return sorted(found, key=lambda one: one.line)
+    return sorted(found, key=lambda one: one.line), notice
 
 
 def _to_field_error(document: Document, error: InvalidSpecError) -> FieldError:

@@ -9,7 +9,7 @@ from autoscaler.cli.arguments.place_selection import PLUGIN
 from autoscaler.cli.exit_codes import Exit
 from autoscaler.cli.main import run_command
 from tests.cluster.hostile_manifests import CASES, Judge, by_judge
-from tests.cluster.trainingjobs import make_job
+from tests.cluster.trainingjobs import GONE, make_job
 
 POD = "spec.trainer.template.spec"
 
@@ -37,6 +37,17 @@ def test_a_job_for_a_cluster_is_valid_there_alone(validate):
     assert validate(make_job(), name=PLUGIN, options=())[0] == Exit.OK
     assert validate(make_job(), options=())[0] == Exit.REFUSED
     assert validate(make_job(), name=PLUGIN, options=("--on", "local"))[0] == Exit.REFUSED
+
+
+def test_that_no_model_is_kept_is_said_of_a_valid_job(validate):
+    """Several trainers without servers only share out records, unless they are a group."""
+    code, said = validate(make_job(**{"spec.parameterServer": GONE}))
+    assert code == Exit.OK
+    assert said.startswith("tj/digits is valid\nnotice: TrainingJob digits: up to 8 trainers")
+    assert "no model is kept" in said
+    group = make_job(**{"spec.parameterServer": GONE, "spec.group": {"globalBatch": 256}})
+    assert validate(group) == (Exit.OK, "tj/digits is valid\n")
+    assert validate(make_job(**{"spec.group": {}}))[0] == Exit.REFUSED
 
 
 def test_all_that_is_wrong_in_templates_is_said_at_once_with_its_line(validate):

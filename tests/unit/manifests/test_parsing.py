@@ -179,6 +179,25 @@ def test_a_job_is_a_group_has_servers_or_neither(parse, written, batch):
     assert (job.group, job.server) == (GroupSpec(global_batch=batch), None)
 
 
+@pytest.mark.parametrize(
+    ("edit", "more", "is_said"),
+    [
+        ("", "", True),
+        ("", "  group: {}\n", False),
+        ("maxReplicas: 1", "", False),
+        ("", JOB[JOB.index("  parameterServer") : JOB.index("  checkpoint")], False),
+    ],
+)
+def test_that_no_model_is_kept_is_said(parse, edit, more, is_said):
+    """Trainers that only share out records are legal; one trainer may keep its model itself (rule 35)."""
+    text = JOB[: JOB.index("  parameterServer")] + more
+    if edit:
+        text = text.replace("minReplicas: 2", "minReplicas: 1").replace("maxReplicas: 6", edit)
+    said = [notice for notice in parse(text).notices if "no model is kept" in notice]
+    assert len(said) == is_said
+    assert all("up to 6 trainers" in notice for notice in said)
+
+
 def test_min_above_max_names_the_field_and_both_ways_out(parse):
     """The text that the user meets most often."""
     (found,) = refusals(parse, JOB.replace("minReplicas: 2\n    maxReplicas: 6", "minReplicas: 5\n    maxReplicas: 3"))
