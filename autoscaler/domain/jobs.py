@@ -211,7 +211,8 @@ class Job:
     hold_until_s: float = 0.0  # after failures: no pod is created before this instant
     grace_s: float = 30.0  # the user's termination grace; surplus gets at most `Policy.surplus_grace_s` of it
     checkpoint_age_s: float | None = None  # work since the last checkpoint; None or NaN: unknown, priced as expensive
-    resize_cost_s: float = 0.0  # pause of all its trainers per resize
+    resize_cost_s: float = 0.0  # pause of all its trainers per resize, as its owner states it
+    resize_pause_s: float = 0.0  # the same as the master of a group measures it; 0 or NaN: not measured
     waiting_share: float = 0.0  # of its trainers' time, 0 to 1: waiting for parameter servers; for people
     remaining_s: float | None = None  # until its work is done at this size; None or NaN: unknown, taken as long
 
@@ -220,6 +221,15 @@ class Job:
             raise InvalidSpecError("spec.weight", f"is {self.weight}", "1 or more; the default is 100")
         if not 0.0 <= self.resize_cost_s < inf:
             raise InvalidSpecError("spec.trainer.resizeCostSeconds", f"is {self.resize_cost_s}", "0 or more")
+
+    @property
+    def pause_s(self) -> float:
+        """Pause of all its trainers per resize: the longer of what is stated and what was measured, and finite.
+
+        An owner may know of costs that no master sees, such as caches to fill (ADR 0234).
+        """
+        is_measured = 0.0 < self.resize_pause_s < inf  # no NaN decides (A7)
+        return max(self.resize_cost_s, self.resize_pause_s) if is_measured else self.resize_cost_s
 
     @property
     def server_count(self) -> int:

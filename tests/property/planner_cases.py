@@ -72,6 +72,12 @@ def changed(job, kind, number, now_s):
 def edited(job, number):
     """The user changes minimum, maximum and pin."""
     low = 1 + number % 3
+    if job.trainer.sizes:
+        unit = job.trainer.per_node
+        sizes = tuple(unit * size for size in (low, low + 1, low + 3, low + 4 + number % 5))
+        pinned = sizes[2] if number % 2 else 0
+        bounds = {"min_replicas": sizes[0], "max_replicas": sizes[-1], "pinned_replicas": pinned}
+        return replace(job, trainer=replace(job.trainer, **bounds, sizes=sizes))
     if job.trainer.powers_of_two or job.trainer.per_node > 1:
         high = 2 + 2 * (number % 4)
         return replace(job, trainer=replace(job.trainer, min_replicas=2, max_replicas=high, pinned_replicas=0))

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, groupby
 
 from autoscaler.domain import (
     NOTHING,
@@ -26,6 +26,12 @@ def check_targets(decided, view):
     specs = {job.name: job.trainer for job in view.jobs}
     for decision in decided.decisions:
         assert decision.target == 0 or specs[decision.job].is_allowed(decision.target), decision
+
+
+def check_deletions_together(decided):
+    """What leaves a job in one plan stands together in it, so that a group is resized once (ADR 0234)."""
+    jobs = [action.job for action in decided.actions if isinstance(action, DeletePod)]
+    assert len([name for name, _ in groupby(jobs)]) == len(set(jobs)), jobs
 
 
 def check_gangs(decided, view):

@@ -100,16 +100,27 @@ def clusters(draw, max_nodes=4, *, has_limits=True):
 
 
 @st.composite
-def trainers(draw, sizes=("ones", "ones", "ones", "twos", "powers", "pairs", "powers in pairs")):
+def listed_sizes(draw, low, unit):
+    """Sizes from the minimum on, in units, with gaps of any width."""
+    more = draw(st.sets(st.integers(1, 8), max_size=4))
+    return (low, *(low + unit * number for number in sorted(more)))
+
+
+@st.composite
+def trainers(
+    draw, sizes=("ones", "ones", "ones", "twos", "powers", "pairs", "powers in pairs", "listed", "listed pairs")
+):
     """Trainers of any allowed sizes, sometimes pinned."""
     low, more = draw(st.integers(1, 3)), draw(st.integers(0, 8))
     kind = draw(st.sampled_from(sizes))
-    low = {"powers": min(low, 2), "pairs": 2, "powers in pairs": 2}.get(kind, low)
+    low = {"powers": min(low, 2), "pairs": 2, "powers in pairs": 2, "listed pairs": 2}.get(kind, low)
+    sizes_listed = draw(listed_sizes(low, 2 if "pairs" in kind else 1)) if "listed" in kind else ()
     spec = TrainerSpec(
         shape=bound_to(draw(shapes), draw(bindings)),
         min_replicas=low,
-        max_replicas=low + more,
+        max_replicas=sizes_listed[-1] if sizes_listed else low + more,
         step=2 if kind in {"twos", "pairs"} else 1,
+        sizes=sizes_listed,
         powers_of_two=kind in {"powers", "powers in pairs"},
         per_node=2 if "pairs" in kind else 1,
     )
@@ -149,6 +160,7 @@ def jobs(draw, name, **trainer):
         grace_s=draw(often(30.0, 0.5)),
         checkpoint_age_s=draw(often(None, 3.0, 60.0)),
         resize_cost_s=draw(often(0.0, 5.0)),
+        resize_pause_s=draw(often(0.0, 0.05, 5.0)),
         remaining_s=draw(often(None, 4.0, 1e6)),
     )
 

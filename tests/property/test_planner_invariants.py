@@ -10,6 +10,7 @@ from autoscaler.domain import Bottleneck, Cause, ClusterView, DeletePod, History
 from autoscaler.planner import plan
 from tests.property.planner_cases import Driver, happen, web
 from tests.property.planner_checks import (
+    check_deletions_together,
     check_exchange_at_rest,
     check_forced_at_rest,
     check_gangs,
@@ -44,6 +45,7 @@ def test_every_turn_keeps_targets_gangs_minimums_and_capacity(cluster, story, po
             view = cluster.view(history=driver.history)
             decided = driver.turn()
             check_targets(decided, view)
+            check_deletions_together(decided)
             check_gangs(decided, view)
             check_minimums(decided, view)
             leave_some(cluster, chance)

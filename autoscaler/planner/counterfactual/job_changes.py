@@ -1,4 +1,4 @@
-"""Changes to the job's own document: maximum, pin, minimum, step, suspension.  Unit: one trainer."""
+"""Changes to the job's own document: maximum, pin, minimum, step or sizes, suspension.  Unit: one trainer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,14 @@ class RaiseMax(NumberChange):
 
     subject: ClassVar = "maxReplicas"
     kind: ChangeKind = ChangeKind.MAX
+    is_listed: bool = False
 
     def apply(self, inputs: PlanInputs) -> PlanInputs:
-        return inputs.with_job(edited(inputs.job(self.job), max_replicas=self.to))
+        job = inputs.job(self.job)
+        return inputs.with_job(edited(job, max_replicas=self.to, sizes=with_size(job.trainer, self.to)))
+
+    def describe(self) -> str:
+        return f"{NumberChange.describe(self)}{in_sizes(self.to, is_listed=self.is_listed)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +52,14 @@ class LowerMin(NumberChange):
 
     subject: ClassVar = "minReplicas"
     kind: ChangeKind = ChangeKind.MIN
+    is_listed: bool = False
 
     def apply(self, inputs: PlanInputs) -> PlanInputs:
-        return inputs.with_job(edited(inputs.job(self.job), min_replicas=self.to))
+        job = inputs.job(self.job)
+        return inputs.with_job(edited(job, min_replicas=self.to, sizes=with_size(job.trainer, self.to)))
+
+    def describe(self) -> str:
+        return f"{NumberChange.describe(self)}{in_sizes(self.to, is_listed=self.is_listed)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +71,21 @@ class ShortenStep(NumberChange):
 
     def apply(self, inputs: PlanInputs) -> PlanInputs:
         return inputs.with_job(edited(inputs.job(self.job), step=self.to))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddSize(NumberChange):
+    """One more size in the list, `before` being the next one that it has."""
+
+    subject: ClassVar = "sizes"
+    kind: ChangeKind = ChangeKind.STEP
+
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
+        job = inputs.job(self.job)
+        return inputs.with_job(edited(job, sizes=with_size(job.trainer, self.to)))
+
+    def describe(self) -> str:
+        return f"{self.to} before {self.before} in trainer.sizes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +109,14 @@ def max_ladders(job: Job) -> Iterator[Ladder]:
     A pin at the largest size has to go with it.
     """
     spec = replace(job.trainer, pinned_replicas=0)
-    yield [RaiseMax(job=job.name, before=spec.max_replicas, to=to) for to in sizes_beyond(spec)]
+    is_listed = bool(spec.sizes)
+    yield [RaiseMax(job=job.name, before=spec.max_replicas, to=to, is_listed=is_listed) for to in sizes_beyond(spec)]
 
 
 def sizes_beyond(spec: TrainerSpec) -> list[int]:
-    """Return the sizes that a larger maximum would allow, the first few."""
+    """Return the sizes that a larger maximum would allow, the first few; of listed ones, what may be listed next."""
+    if spec.sizes:
+        return [spec.max_replicas + more * spec.per_node for more in range(1, SIZES_TRIED + 1)]
     found: list[int] = []
     high = size = spec.largest_allowed(spec.max_replicas)
     while len(found) < SIZES_TRIED and high < 2 * (spec.max_replicas + SIZES_TRIED * spec.step):
@@ -114,15 +142,45 @@ def resume_ladders(job: Job) -> Iterator[Ladder]:
 def min_ladders(job: Job) -> Iterator[Ladder]:
     """Yield the smaller minimums, one by one."""
     low = job.trainer.min_replicas
-    changes = [LowerMin(job=job.name, before=low, to=to) for to in range(low - 1, 0, -1)]
-    yield [change for change in changes if is_possible(job.trainer, min_replicas=change.to)]
+    is_listed = bool(job.trainer.sizes)
+    changes = [LowerMin(job=job.name, before=low, to=to, is_listed=is_listed) for to in range(low - 1, 0, -1)]
+    yield [
+        change
+        for change in changes
+        if is_possible(job.trainer, min_replicas=change.to, sizes=with_size(job.trainer, change.to))
+    ]
 
 
-def step_ladders(job: Job) -> Iterator[Ladder]:
-    """Yield the finer steps, one by one."""
+def step_ladders(job: Job, size: int) -> Iterator[Ladder]:
+    """Yield the finer steps, one by one; where sizes are listed, one more between `size` and the next of them."""
+    if job.trainer.sizes:
+        yield size_ladder(job, size)
+        return
     step = job.trainer.step
     changes = [ShortenStep(job=job.name, before=step, to=to) for to in range(step - 1, 0, -1)]
     yield [change for change in changes if is_possible(job.trainer, step=change.to)]
+
+
+def size_ladder(job: Job, size: int) -> Ladder:
+    """Return the sizes between `size` and the next one on the list, the largest first."""
+    following = replace(job.trainer, pinned_replicas=0).next_size(size)
+    if following is None or size < job.trainer.min_replicas:
+        return []
+    return [
+        AddSize(job=job.name, before=following, to=to)
+        for to in range(following - 1, size, -1)
+        if is_possible(job.trainer, sizes=with_size(job.trainer, to))
+    ]
+
+
+def with_size(spec: TrainerSpec, size: int) -> tuple[int, ...]:
+    """Return the listed sizes with one more; empty where none are listed."""
+    return tuple(sorted({*spec.sizes, size})) if spec.sizes else ()
+
+
+def in_sizes(size: int, *, is_listed: bool) -> str:
+    """Return what else is to be written where sizes are listed."""
+    return f" and {size} in trainer.sizes" if is_listed else ""
 
 
 def edited(job: Job, **fields: Any) -> Job:

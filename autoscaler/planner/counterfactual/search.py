@@ -162,30 +162,30 @@ def try_changes(search: AnswerSearch, settled: Decision) -> None:
     """Try what suits the bottleneck, then everything else, then pairs; end with what first helps."""
     inputs, job = search.inputs, search.job
     suited = KINDS_BY_BOTTLENECK.get(settled.bottleneck, (*CLAIMS, *CAPACITY))
-    missing = missing_of(job, settled)
+    missing, size = missing_of(job, settled), settled.target
     for kinds in (suited, tuple(kind for kind in ChangeKind if kind not in suited)):
         for kind in kinds:
-            search.climb_all(ladders(kind, inputs, job, missing))
+            search.climb_all(ladders(kind, inputs, job, missing, size))
         if search.answers:
             return
     for left, right in PAIRS:
-        for first in ladders(left, inputs, job, missing):
-            for second in ladders(right, inputs, job, missing):
+        for first in ladders(left, inputs, job, missing, size):
+            for second in ladders(right, inputs, job, missing, size):
                 found = search.climb_pair(first, second)
                 if found is not None:
                     search.answers.append(found)
                     return
 
 
-def ladders(kind: ChangeKind, inputs: PlanInputs, job: Job, missing: Resources) -> Iterator[Ladder]:
-    """Return what can be tried of a kind."""
+def ladders(kind: ChangeKind, inputs: PlanInputs, job: Job, missing: Resources, size: int) -> Iterator[Ladder]:
+    """Return what can be tried of a kind. `size`: the one that is to be exceeded."""
     is_waiting = not any(pod.job == job.name for pod in inputs.view.pods)
     found: Mapping[ChangeKind, Callable[[], Iterator[Ladder]]] = {
         ChangeKind.VIEW: lambda: time_changes.view_ladders(inputs),
         ChangeKind.RESUME: lambda: job_changes.resume_ladders(job),
         ChangeKind.PIN: lambda: job_changes.pin_ladders(job),
         ChangeKind.MAX: lambda: job_changes.max_ladders(job),
-        ChangeKind.STEP: lambda: job_changes.step_ladders(job),
+        ChangeKind.STEP: lambda: job_changes.step_ladders(job, size),
         ChangeKind.MIN: lambda: job_changes.min_ladders(job) if is_waiting else iter(()),
         ChangeKind.WEIGHT: lambda: priority_changes.weight_ladders(inputs, job),
         ChangeKind.PRIORITY: lambda: priority_changes.priority_ladders(inputs, job),

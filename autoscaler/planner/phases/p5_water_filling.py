@@ -165,7 +165,11 @@ def reason_of_misfit(copy: WorkingCopy, job: PlannedJob, count: int, *, fits: bo
     if why := copy.quotas.find_problem(job, [Role.TRAINER] * count, now=False):
         return Bottleneck.QUOTA, why
     if fits and count > 1 and (placed := places_left(copy, job, count)):
-        return Bottleneck.STEP, f"{placed} of the {count} trainers of its next step fit"
+        sizes = job.spec.trainer.sizes
+        of_what = (
+            f"to its next size, {job.size + count} of {', '.join(map(str, sizes))}," if sizes else "of its next step"
+        )
+        return Bottleneck.STEP, f"{placed} of the {count} trainers {of_what} fit"
     if fits and job.spec.trainer.per_node == 1:
         return Bottleneck.NODE_FIT, "the free cpu and memory of the nodes are reserved for their free devices"
     return Bottleneck.NODE_FIT, ""

@@ -72,7 +72,8 @@ def remove_partial_steps(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool
     opens_at_s = shrink_opens_at(copy, job.spec) if is_allowed else next_change_at(copy)
     opens_at_s = max([opens_at_s, *(leaves_at(copy.policy, job.spec, pod) for pod in victims)])
     if copy.is_due(opens_at_s):
-        copy.remove(job, victims, Cause.STEP, beneficiary=JobSetting("spec.trainer.step"))
+        field = "spec.trainer.sizes" if job.spec.trainer.sizes else "spec.trainer.step"
+        copy.remove(job, victims, Cause.STEP, beneficiary=JobSetting(field))
 
 
 def gate_growth(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None:

@@ -6,7 +6,7 @@ that a burst is answered once, and a job that the scheduler has preempted pauses
 trainer runs for a while before it may be taken, longer where its job says so (`beside-the-scheduler.md` 20). All
 changes together may be capped by the minute. Functions in `_at` return the instant from which the change is allowed.
 
-A change of size must also pay off: all n trainers pause for `Job.resize_cost_s`, and growth to m
+A change of size must also pay off: all n trainers pause for `Job.pause_s`, and growth to m
 brings (m - n) trainer-seconds a second for as long as the job still runs, at most `Policy.payoff_s`.
 """
 
@@ -103,7 +103,7 @@ def moves_pay_off(policy: Policy, jobs: Sequence[tuple[Job, int]], gained: float
 
 def gain_of(policy: Policy, job: Job, size: int, target: int) -> float:
     """Return the trainer-seconds that growth gains beyond its cost; a job that is nearly done gains little."""
-    return (target - size) * horizon_s(policy, job) - size * job.resize_cost_s
+    return (target - size) * horizon_s(policy, job) - size * job.pause_s
 
 
 def horizon_s(policy: Policy, job: Job) -> float:

@@ -189,5 +189,5 @@ def is_owed(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob, owed: int) 
 def pays_for_both(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob) -> bool:
     """True if the taker's step pays off what it costs both jobs to change their size."""
     policy, size = copy.policy, taker.size
-    lost = giver.size * giver.spec.resize_cost_s
+    lost = giver.size * giver.spec.pause_s
     return not policy.payoff_s or gain_of(policy, taker.spec, size, size + step_of(taker)) > lost

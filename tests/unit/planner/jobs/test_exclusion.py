@@ -78,7 +78,8 @@ def test_excluded_job_never_falls_below_its_minimum_nor_grows(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "target"), [({"powers_of_two": True}, 4), ({"step": 3}, 5), ({"per_node": 2, "step": 2}, 6)]
+    ("sizes", "target"),
+    [({"powers_of_two": True}, 4), ({"step": 3}, 5), ({"per_node": 2, "step": 2}, 6), ({"sizes": (2, 3, 8)}, 3)],
 )
 def test_excluded_job_gives_way_to_a_size_that_it_may_have(monkeypatch, sizes, target):
     """One web pod takes from 8 trainers what it takes from a job that can be planned: a whole step (A1, A11)."""
