@@ -18,13 +18,14 @@ import yaml
 import trainer_sdk
 from trainer_sdk import errors
 from trainer_sdk.dataset import Batch, Data
+from trainer_sdk.launching.job_handle import JobHandle, LaunchStatus
 from trainer_sdk.session import Session
 from trainer_sdk.tables import Tables
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DEFINITION: Final = ROOT / "charts" / "edl" / "files" / "trainingjobs.yaml"
 MADE: Final = "<!-- made by tools/reference.py: `make reference` -->"
-CLASSES: Final = (Session, Data, Batch, Tables)
+CLASSES: Final = (Session, Data, Batch, Tables, JobHandle, LaunchStatus)
 
 
 class UndescribedError(Exception):

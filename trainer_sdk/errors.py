@@ -8,6 +8,7 @@ EdlError
 ├── PermanentError                trying again is pointless: the message says what to change
 │   ├── ChildEndedError               alone: the master or server that the script started has ended
 │   ├── UsageError                    the script uses the SDK in a way that cannot work
+│   ├── JobFailedError                a launched job has failed or was stopped, and has no result
 │   ├── TableError                    a table, or an array given for it, is not as declared
 │   ├── WireError                     the peer sent something that is no message of this protocol
 │   │   ├── FrameTooLargeError            a message larger than its bound
@@ -59,6 +60,10 @@ class ChildEndedError(PermanentError):
 
 class UsageError(PermanentError):
     """The script uses the SDK in a way that cannot work; the message says what to write instead."""
+
+
+class JobFailedError(PermanentError):
+    """A job of `launch` has failed, or was stopped: it has no result.  The message has the reason."""
 
 
 class TableError(PermanentError):

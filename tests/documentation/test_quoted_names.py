@@ -15,7 +15,8 @@ _FILE: Final = re.compile(r"\.(py|json|jsonl|yaml|diff|proto|io)$")
 _FIELD: Final = re.compile(r"(spec|status|metadata|limits|checkpoint|trainer|policy)\.")
 
 ELSEWHERE: Final[Mapping[str, str]] = {
-    "edl.open": "`edl` is the name under which scripts import trainer_sdk",
+    "edl.launch": "`edl` is the name under which scripts import trainer_sdk",
+    "edl.open": "likewise",
     "nextnonce": "RFC 7616",
     "resource.Quantity": "Kubernetes, in Go",
     "restrict_oom_score_adj": "containerd's configuration",

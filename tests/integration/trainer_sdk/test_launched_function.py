@@ -1,0 +1,158 @@
+"""`edl.launch`: functions as real jobs, resized, stopped, failed, and their results."""
+
+import importlib
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trainer_sdk as edl
+from tests.harness.edl_command import DEADLINE_S, wait_until
+
+MODULE = """
+import os, time
+import numpy as np
+import trainer_sdk as edl
+
+def train(records, hold=""):
+    total = 0
+    with edl.open() as session:
+        for batch in session.dataset("numbers", size=records, epochs=1, batch_size=10, seed=1):
+            while hold and os.path.exists(hold) and not session.is_draining:
+                time.sleep(0.02)
+            total += int(np.sum(batch.indices))
+            batch.done()
+    print("trained", flush=True)
+    return {"total": total}
+
+def fail():
+    with edl.open() as session:
+        for batch in session.dataset("numbers", size=10, epochs=1, batch_size=10, seed=1):
+            raise ValueError("the loss is not a number")
+
+def give_a_tuple():
+    train(10)
+    return 1, 2
+"""
+SCRIPT = """
+import trainer_sdk as edl
+FUNCTION
+if __name__ == "__main__":
+    with edl.launch(train, kwargs={"records": 50}, cpu="250m", memory="64Mi", etcd=False, run_dir="runs") as job:
+        print(job.result(timeout=120)["total"])
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module of the user's, which trainers find where this process does."""
+    (tmp_path / "launched_module.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    yield importlib.import_module("launched_module")
+    sys.modules.pop("launched_module")
+
+
+def launch(function, *args, **options):
+    return edl.launch(function, args, cpu="250m", memory="64Mi", etcd=False, **options)
+
+
+def test_a_function_runs_is_resized_and_returns(module, tmp_path):
+    hold = tmp_path / "hold"
+    hold.touch()
+    with launch(module.train, 200, str(hold), trainers=(1, 3)) as job:
+        wait_until(lambda: job.status().trainers == 3, "growth into the machine")
+        with pytest.raises(edl.UsageError, match="may have 1 to 3 trainers"):
+            job.resize(7)
+        job.resize(2)
+        wait_until(lambda: job.status().trainers == 2, "the size that was asked for")
+        assert job.status().state == "Running"
+        with pytest.raises(TimeoutError):
+            job.wait(0.01)
+        hold.unlink()
+        assert job.wait(DEADLINE_S) == "Completed"
+        results = job.results()
+        assert job.result() == results[min(results)]
+        assert set(results) <= {0, 1, 2}
+        assert 0 < sum(one["total"] for one in results.values()) <= sum(range(200)), (
+            "the one that left is not among them"
+        )
+        assert "trained" in job.logs(min(results))
+        assert job.status().state == "Completed"
+
+
+def test_a_job_is_stopped(module, tmp_path):
+    """Its processes are gone when stop returns, and there is no result."""
+    hold = tmp_path / "hold"
+    hold.touch()
+    job = launch(module.train, 50, str(hold))
+    wait_until(lambda: job.status().state == "Running", "its trainer")
+    assert job.stop() == "Stopped"
+    with pytest.raises(edl.JobFailedError, match="Stopped"):
+        job.result()
+    assert job.stop() == "Stopped"
+
+
+def test_an_exception_is_in_the_error_of_the_result(module):
+    with (
+        launch(module.fail, max_restarts=0) as job,
+        pytest.raises(edl.JobFailedError, match="ValueError: the loss is not a number"),
+    ):
+        job.result(DEADLINE_S)
+    assert job.status().state == "Failed"
+
+
+def test_a_result_that_json_would_change_is_named(module):
+    with launch(module.give_a_tuple) as job, pytest.raises(edl.UsageError, match="result: a tuple"):
+        job.result(DEADLINE_S)
+
+
+def test_what_the_command_refuses_is_raised(module):
+    with pytest.raises(edl.UsageError, match="--cpu: 'much'"):
+        edl.launch(module.train, cpu="much")
+
+
+def test_a_function_of_a_started_script_is_launched(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT.replace("FUNCTION", MODULE))
+    argv = [sys.executable, "script.py"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=2 * DEADLINE_S, check=False)
+    assert done.stdout.splitlines() == [str(sum(range(50)))], done.stderr
+
+
+def test_a_cell_of_a_notebook_is_launched(tmp_path):
+    """`python -` has neither file nor spec, as a notebook's kernel; the source of a cell is in linecache."""
+    cell = SCRIPT.replace("FUNCTION", MODULE)
+    host = f"import linecache\ncell = {cell!r}\n"
+    host += "linecache.cache['<cell>'] = (len(cell), None, cell.splitlines(keepends=True), '<cell>')\n"
+    host += "exec(compile(cell, '<cell>', 'exec'))\n"
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input=host,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=2 * DEADLINE_S,
+        check=False,
+    )
+    assert done.stdout.splitlines() == [str(sum(range(50)))], done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_the_job_ends_with_the_interpreter_that_launched_it(tmp_path, number):
+    """A kernel that is killed, or a Ctrl-C that nobody catches, leaves no process of the job."""
+    (tmp_path / "hold").touch()
+    source = SCRIPT.replace("FUNCTION", MODULE).replace('"records": 50', '"records": 50, "hold": "hold"')
+    source = source.replace("as job:\n", "as job:\n        print(job.run_folder, flush=True)\n")
+    (tmp_path / "script.py").write_text(source)
+    argv = [sys.executable, "script.py"]
+    with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as owner:
+        run = owner.stdout.readline().strip()
+        try:
+            wait_until(lambda: list(Path(run, "logs").glob("*trainer*")), "a trainer")
+            owner.send_signal(number)
+            owner.wait(DEADLINE_S)
+            wait_until(lambda: "ended" in Path(run, "run.json").read_text(), "the end of the run")
+        finally:
+            owner.kill()

@@ -1,0 +1,57 @@
+"""`edl.launch`: check the function and what it is given, and start the job."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from trainer_sdk.errors import UsageError
+from trainer_sdk.launching.function_reference import refer_to
+from trainer_sdk.launching.job_handle import JobHandle
+from trainer_sdk.launching.json_values import check_json
+
+
+def launch_function(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    trainers: int | tuple[int, int],
+    servers: int | tuple[int, int] | None,
+    name: str | None,
+    env: Mapping[str, str],
+    options: Mapping[str, object],
+    has_etcd: bool,
+) -> JobHandle:
+    """The handle of the started job.  `options`: of `edl launch`, None where its default holds.  Raises UsageError."""
+    if os.environ.get("EDL_MASTER"):
+        raise UsageError("launch was called within a trainer: put the call under if __name__ == '__main__':")
+    reference = refer_to(function)
+    given, named = list(args), dict(kwargs)
+    check_json(given, "args")
+    check_json(named, "kwargs")
+    words = ["--trainers", _range("trainers", trainers)]
+    if servers is not None:
+        words += ["--servers", _range("servers", servers)]
+    for option, value in options.items():
+        words += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
+    for variable, text in env.items():
+        words += ["--env", f"{variable}={text}"]
+    words += [] if has_etcd else ["--no-etcd"]
+    job = name or re.sub(r"[^a-z0-9]+", "-", function.__name__.lower()).strip("-") or "function"
+    return JobHandle(job, reference, given, named, words)
+
+
+def _range(name: str, count: object) -> str:
+    match count:
+        case bool():
+            pass
+        case int():
+            return str(count)
+        case (int(least), int(most)):
+            return f"{least}:{most}"
+        case _:
+            pass
+    raise UsageError(f"launch: {name} is {count!r}; write 4, or (1, 8) for 1 to 8")
