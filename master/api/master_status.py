@@ -70,6 +70,7 @@ class MemberStatus:
     buckets: int = 0  # of a server: that it owns
     took_over: int = 0  # of a server: buckets of lost ones that it had the second copies of, under this master
     waiting_share: float = 0.0  # of a trainer's time: waiting for servers to answer pulls and pushes, 0 to 1
+    group_phase: str = ""  # of a trainer in a group: what it does (`GroupPhase`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,9 @@ class JobStatus:
     failures_in_a_row: int
     fell_back: str = ""  # description of the fallback; empty: none
     is_model_kept: bool = True  # false: data sharding only, once that is declared; nothing holds what was learned
+    generation: int = 0  # of a group (rule 64); 0: there is none
+    group_step: int = 0  # steps that a group has done
+    resize_pause_s: float = 0.0  # of a group: how long its last change of members stopped it
 
 
 LARGEST_COUNT: Final = 2**63 - 1

@@ -94,8 +94,9 @@ def last_change(snapshot: StoreSnapshot, keys: JobKeys) -> Revision:
 
 
 def _known(keys: JobKeys, before: StoreSnapshot) -> tuple[Key, ...]:
-    """The keys of all records but the number of servers, which the cluster side sets."""
-    return tuple(key for key in durable_keys(keys) if key in before.entries and key != keys.servers)
+    """The keys of all records but the number of servers, which the cluster side sets, and a group's generation."""
+    stay = (keys.servers, keys.generation)
+    return tuple(key for key in durable_keys(keys) if key in before.entries and key not in stay)
 
 
 def requested_start_transaction(text: str, keys: JobKeys, before: StoreSnapshot, term: Term) -> Transaction:

@@ -1,6 +1,6 @@
 """Transactions on a job's durable records: each write of the core as one transaction with its comparisons.
 
-The problem: a new master relies on these nine values together.  So each write becomes one transaction that
+The problem: a new master relies on these ten values together.  So each write becomes one transaction that
 compares what the core built on and changes it in one step.  A value that is compared changes and never comes back
 (lineage numbers and manifest ids are new each time), so a lost answer can be settled by reading.  A plain number may
 come back (4 servers, 2, 4 again), so its revision is compared (`number_key`).
@@ -23,6 +23,7 @@ from master.job.domain.durable_records import (
     DatasetRecord,
     Durable,
     DurableWrite,
+    GenerationRecord,
     Intent,
     IntentsRecord,
     LineageRecord,
@@ -30,6 +31,7 @@ from master.job.domain.durable_records import (
     MemberKey,
     RaiseLineage,
     RecordDataset,
+    RecordGeneration,
     RecordQuarantine,
     RecordServers,
     ReserveHighWater,
@@ -65,7 +67,16 @@ def read_record(cls: type[_T], snapshot: StoreSnapshot, key: Key) -> _T | None:
 def durable_keys(keys: JobKeys) -> tuple[Key, ...]:
     """The keys that a new master reads, all at one revision."""
     table = (keys.route, keys.intents, keys.backups)
-    return (keys.lineage, keys.dataset, keys.high_water, keys.trainers, keys.head, *table, keys.servers)
+    return (
+        keys.lineage,
+        keys.dataset,
+        keys.high_water,
+        keys.trainers,
+        keys.head,
+        *table,
+        keys.servers,
+        keys.generation,
+    )
 
 
 def head_id(snapshot: StoreSnapshot, keys: JobKeys) -> ManifestId | None:
@@ -88,6 +99,7 @@ def parse_durable(snapshot: StoreSnapshot, keys: JobKeys, head: Manifest | None,
         intents=_parse_intents(snapshot, keys),
         backups=read_record(Backups, snapshot, keys.backups),
         servers=int(servers) if servers else None,
+        generation=read_record(GenerationRecord, snapshot, keys.generation),
         origin=origin,
     )
 
@@ -114,7 +126,21 @@ def transaction_of(write: DurableWrite, keys: JobKeys, term: Term, *, number: En
             return Transaction(
                 term=term,
                 writes=(Put(keys.head, write.manifest.encode()),),
-                require=(_is_id(keys.head, write.parent), _is_record(keys.lineage, write.lineage)),
+                require=(
+                    _is_id(keys.head, write.parent),
+                    _is_record(keys.lineage, write.lineage),
+                    *((_is_record(keys.generation, write.generation),) if write.generation else ()),
+                ),
+            )
+        case RecordGeneration():
+            return Transaction(
+                term=term,
+                writes=(Put(keys.generation, encode_document(write.new)),),
+                require=(
+                    _is_record(keys.generation, write.old),
+                    _is_id(keys.head, write.head),
+                    _is_record(keys.lineage, write.lineage),
+                ),
             )
         case RaiseLineage():
             route = (Put(keys.route, encode_document(write.route)),) if write.route else ()
@@ -176,7 +202,7 @@ def _is_id(key: Key, manifest: ManifestId | None) -> Comparison:
     return Absent(key) if manifest is None else ValueIs(key, manifest.encode())
 
 
-def _is_record(key: Key, record: LineageRecord | None) -> Comparison:
+def _is_record(key: Key, record: LineageRecord | GenerationRecord | None) -> Comparison:
     return Absent(key) if record is None else ValueIs(key, encode_document(record))
 
 

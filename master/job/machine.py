@@ -26,6 +26,7 @@ from master.api.messages.from_members import (
     Return,
 )
 from master.api.messages.to_members import Fenced, Refused
+from master.errors import InvariantViolationError
 from master.job.commit import commit_protocol, head_swap, model_offers
 from master.job.dispatch import high_water, skip_agreement
 from master.job.domain.durable_records import (
@@ -35,6 +36,7 @@ from master.job.domain.durable_records import (
     MemberKey,
     RaiseLineage,
     RecordDataset,
+    RecordGeneration,
     RecordQuarantine,
     RecordServers,
     ReserveHighWater,
@@ -216,6 +218,8 @@ def _handle_persisted(turn: Turn, event: Persisted) -> None:
             if turn.state.writing == write:  # else it was answered before
                 turn.change(writing=None)
                 _handle_model_changed(turn, write)
+        case RecordGeneration():
+            raise InvariantViolationError("only a group's master writes generations")
         case never:
             assert_never(never)
 

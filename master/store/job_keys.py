@@ -39,7 +39,7 @@ class JobKeys:
         """All keys that a master writes, in etcd's order."""
         return tuple(sorted((
             self.leader, self.lineage, self.dataset, self.high_water, self.trainers, self.head, self.route, self.start,
-            self.servers, self.intents, self.backups, self.refounding,
+            self.servers, self.intents, self.backups, self.refounding, self.generation,
         )))  # fmt: skip
 
     @property
@@ -101,3 +101,8 @@ class JobKeys:
     def backups(self) -> Key:
         """The servers with second copies (rule 61); absent: there are none.  Changes with the route only."""
         return self.named("backups")
+
+    @property
+    def generation(self) -> Key:
+        """The generation of a group (rule 64); it stays when the job starts anew, so that no number is used twice."""
+        return self.named("generation")

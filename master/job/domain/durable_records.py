@@ -18,6 +18,7 @@ from master.api.identities import (
     TableSpec,
     Version,
 )
+from master.api.messages.generations import Generation
 from master.api.positions import EMPTY, PositionSet
 
 Instant = NewType("Instant", int)
@@ -124,6 +125,14 @@ class ManifestOrigin:
     fresh: str  # random, of this term
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRecord:
+    """The generation of a group, and the one that it is planned from: a new master waits for the members of both."""
+
+    current: Generation
+    before: Generation | None = None
+
+
 UNNAMED_ORIGIN: Final = ManifestOrigin(history=HistoryId("unnamed"), founded=Lineage(1), fresh="0")
 """Origin of a core without a checkpoint folder (tests)."""
 
@@ -141,16 +150,21 @@ class Durable:
     intents: tuple[Intent, ...] = ()
     backups: Backups | None = None
     servers: int | None = None  # target; None: the number of the settings
+    generation: GenerationRecord | None = None
     origin: ManifestOrigin = UNNAMED_ORIGIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapHead:
-    """head = parent and lineage record = `lineage`  ->  head := manifest (rules 23, 24)."""
+    """head = parent and lineage record = `lineage`  ->  head := manifest (rules 23, 24).
+
+    `generation`: of a group, compared too (rule 87).
+    """
 
     parent: ManifestId | None
     lineage: LineageRecord
     manifest: ManifestId
+    generation: GenerationRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +221,23 @@ class RecordServers:
     count: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordGeneration:
+    """generation = `old`, head and lineage as read  ->  generation := `new` (rule 76)."""
+
+    old: GenerationRecord | None
+    new: GenerationRecord
+    head: ManifestId | None
+    lineage: LineageRecord
+
+
 DurableWrite = (
-    SwapHead | RaiseLineage | RecordQuarantine | RecordDataset | RecordServers | ReserveHighWater | ChangeTable
+    SwapHead
+    | RaiseLineage
+    | RecordQuarantine
+    | RecordDataset
+    | RecordServers
+    | ReserveHighWater
+    | ChangeTable
+    | RecordGeneration
 )

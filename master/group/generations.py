@@ -1,0 +1,160 @@
+"""Changes without a plan: BROKEN, the wait for reports, the next record (rules 73 to 76, 78, 91).
+
+Everything is derived from the record and from what members report, so any later master does the same again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from master.api.messages.generations import BrokenGeneration, Generation, GroupMember, NewGeneration
+from master.api.messages.to_members import Released
+from master.group import suspects
+from master.group.group_state import GroupState, GroupTurn, Replica
+from master.group.membership import candidates, concerned, in_rank_order, is_gone, is_lost, key_of, keys_of
+from master.job.domain.durable_records import SECOND, GenerationRecord, MemberKey, RecordGeneration
+
+GATHER_NS: Final = SECOND
+"""Trainers that come within so much of the first one make one change of members."""
+
+
+def has_trouble(state: GroupState) -> bool:
+    """True if the record must be replaced without a plan: a member is lost or has reported, or the lineage is new."""
+    current, before = state.current, state.before
+    if current is None:
+        return False
+    if current.lineage != state.number or any(_is_missed(state, key) for key in concerned(state)):
+        return True
+    return any(_has_left(state, generation) for generation in (current, before) if generation)
+
+
+def _is_missed(state: GroupState, key: MemberKey) -> bool:
+    return is_lost(state, key) and not is_gone(state, key)
+
+
+def _has_left(state: GroupState, generation: Generation) -> bool:
+    """True if a member of the generation says that it takes part in it no more."""
+    replicas = (state.try_replica(key) for key in keys_of(generation))
+    return any(one.is_out and one.left >= generation.number for one in replicas if one)
+
+
+def is_gathering(state: GroupState) -> bool:
+    """True from BROKEN on, until the next record is durable."""
+    return state.current is not None and state.broken >= state.current.number
+
+
+def break_if_troubled(turn: GroupTurn) -> None:
+    """BROKEN to all concerned, once for each record and master (rule 74)."""
+    state = turn.state
+    if state.current is None or is_gathering(state) or not has_trouble(state):
+        return
+    turn.change(broken=state.current.number, broken_at=turn.now)
+    for key in concerned(state):
+        if (replica := state.try_replica(key)) and not (replica.is_out and replica.left >= state.current.number):
+            turn.send(key, BrokenGeneration(number=state.current.number))
+
+
+def refute(turn: GroupTurn, replica: Replica) -> None:
+    """BROKEN for a member that is in a generation which is neither the record nor its `from` (rules 74, 92)."""
+    state, current, before = turn.state, turn.state.current, turn.state.before
+    if current is None or replica.is_out or replica.generation > current.number:
+        return
+    if is_gathering(state):
+        turn.send(replica.key, BrokenGeneration(number=current.number))
+    elif replica.generation not in (current.number, before.number if before else 0):
+        is_listed = replica.key in keys_of(current)
+        turn.send(replica.key, BrokenGeneration(number=replica.generation if is_listed else current.number))
+
+
+def regroup(turn: GroupTurn) -> None:
+    """The next record, once each member concerned has reported or is lost (rules 75, 76, 78); the first one too."""
+    state, current = turn.state, turn.state.current
+    if state.writing or state.lineage is None or state.dataset is None:
+        return
+    if current is None:
+        is_ready = state.reclaim_ends is None and state.gather_ends is None
+    else:
+        is_ready = is_gathering(state) and all(_is_settled(state, key, current) for key in concerned(state))
+    pool = _pool(state) if is_ready else ()
+    if not pool:
+        return
+    turn.change(gather_ends=None)
+    if current is not None:
+        suspects.judge_losses(turn)
+        if turn.state.writing:  # a quarantine is recorded first, and the record names it
+            return
+    write_record(turn, pool, before=None)
+
+
+def _is_settled(state: GroupState, key: MemberKey, current: Generation) -> bool:
+    replica = state.try_replica(key)
+    if replica is not None and not replica.is_lost:
+        return replica.is_out and replica.left >= current.number
+    return is_lost(state, key) or is_gone(state, key)
+
+
+def _pool(state: GroupState) -> tuple[Replica, ...]:
+    """All that are out and alive; leavers only where their work would be lost without them (rule 83)."""
+    out = candidates(state)
+    stay = tuple(one for one in out if not one.is_leaving)
+    held = max((_steps(state, one) for one in stay), default=-1)
+    needed = [one for one in out if one.is_leaving and _steps(state, one) > held + 1]
+    return in_rank_order((*stay, *needed))
+
+
+def _steps(state: GroupState, replica: Replica) -> int:
+    """Steps of its replica in this lineage; -1: it has nothing."""
+    own = replica.state
+    return own.step if own is not None and own.lineage == state.number else -1
+
+
+def write_record(turn: GroupTurn, replicas: tuple[Replica, ...], *, before: Generation | None) -> None:
+    """The record of these members is written; NEW follows once it is durable (rule 76)."""
+    state = turn.state
+    assert state.lineage is not None
+    assert state.dataset is not None
+    head = state.head_state
+    seen = [state.current.number if state.current else 0, state.largest, head.state.generation]
+    number = 1 + max(*seen, *(max(one.left, one.generation) for one in state.members.values()))
+    members = tuple(
+        GroupMember(name=one.key.name, incarnation=one.key.incarnation, address=one.address)
+        for one in replicas[: state.dataset.dataset.batch_size]
+    )
+    doubtful = state.failures.suspects - state.lineage.quarantine
+    record = Generation(
+        number=number,
+        lineage=state.number,
+        members=members,
+        head=head,
+        planned_from=before.number if before else 0,
+        quarantine=state.lineage.quarantine,
+        suspects=doubtful,
+        suspect_rank=number % len(members) if doubtful else 0,
+    )
+    new = GenerationRecord(current=record, before=before)
+    turn.write(RecordGeneration(old=state.record, new=new, head=state.head_id, lineage=state.lineage))
+
+
+def handle_recorded(turn: GroupTurn, write: RecordGeneration) -> None:
+    """The record is durable: NEW to its members, PLAN to those of the generation that it is planned from (rule 76)."""
+    record, before = write.new.current, write.new.before
+    is_planned = before is not None
+    turn.change(record=write.new, largest=max(turn.state.largest, record.number), gather_ends=None)
+    if not is_planned:
+        turn.change(counted=())
+    for key in dict.fromkeys((*keys_of(record), *keys_of(before))):
+        if turn.state.try_replica(key):
+            turn.send(key, NewGeneration(record=record))
+    listed = {key_of(one) for one in (*record.members, *(before.members if before else ()))}
+    for replica in tuple(turn.state.members.values()):
+        if replica.key in listed:
+            turn.put(replica, moved_at=turn.now)
+        elif replica.is_leaving and replica.is_out:
+            release(turn, replica)
+
+
+def release(turn: GroupTurn, replica: Replica) -> None:
+    """Nobody waits for it any more: it may end."""
+    if not replica.is_released:
+        turn.put(replica, is_released=True)
+        turn.send(replica.key, Released())

@@ -1,0 +1,124 @@
+"""The status of a group's job as people and the cluster side see it (`api.master_status`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+
+from master.api.group_shares import data_of
+from master.api.identities import MemberRole
+from master.api.master_status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
+from master.api.positions import EMPTY, PositionSet
+from master.group.ending import owes_final_save
+from master.group.group_state import CopyPhase, GroupState
+from master.group.membership import in_rank_order
+from master.job.domain.durable_records import SECOND, Instant
+
+
+def status(state: GroupState, now: Instant) -> JobStatus:
+    """The status as of `now`: positions from head and from the newest step that a member has reported."""
+    dataset = state.dataset.dataset if state.dataset else None
+    everything = dataset.everything if dataset else EMPTY
+    committed = state.head.data if state.head else EMPTY
+    skipped = (state.lineage.quarantine if state.lineage else EMPTY) | (state.head.quarantine if state.head else EMPTY)
+    quarantined = (skipped - committed) & everything
+    done = (data_of(dataset, state.newest) if dataset else EMPTY) - committed - quarantined
+    committed_at = state.pace.committed_at
+    failures = state.failures
+    return JobStatus(
+        phase=_phase(state),
+        problem=state.failed,
+        checkpoint_problem=state.pace.problem,
+        store_problem="",  # added by the shell (`term_runtime`)
+        moves_problem="",
+        term=state.term,
+        lineage=state.number,
+        head=state.head_id,
+        checkpoint_age_s=None if state.head is None or committed_at is None else _age_s(committed_at, now),
+        epochs=dataset.epochs if dataset else 0,
+        epoch_size=dataset.size if dataset else 0,
+        positions=PositionCounts(
+            total=len(everything),
+            todo=len(everything) - len(committed) - len(done) - len(quarantined),
+            leased=0,
+            done=len(done),
+            skipping=0,
+            committed=len(committed),
+            quarantined=len(quarantined),
+        ),
+        per_epoch=tuple(_epochs(state, done, quarantined)),
+        epochs_committed=_whole_epochs(state, quarantined),
+        quarantine=quarantined,
+        reworked=0,
+        members=tuple(_members(state)),
+        servers=0,
+        servers_wanted=0,
+        servers_max=0,
+        moving=0,
+        waiting_to_move=0,
+        copies=1,
+        alone=0,
+        failures=tuple(
+            FailureStatus(
+                member=note.member.name, age_s=_age_s(note.at, now), positions=note.positions, message=note.message
+            )
+            for note in failures.notes
+        ),
+        failures_in_a_row=failures.in_a_row,
+        generation=state.current.number if state.current else 0,
+        group_step=state.newest,
+        resize_pause_s=max((one.pause_s for one in state.members.values()), default=0.0),
+    )
+
+
+def _phase(state: GroupState) -> JobPhase:
+    if state.failed:
+        return JobPhase.FAILED
+    if state.is_complete:
+        return JobPhase.SAVING if owes_final_save(state) else JobPhase.COMPLETE
+    if state.dataset is None or state.record is None:
+        return JobPhase.STARTING
+    return JobPhase.TRAINING if state.commit.phase is CopyPhase.IDLE else JobPhase.COMMITTING
+
+
+def _whole_epochs(state: GroupState, quarantined: PositionSet) -> int:
+    if not state.dataset or not state.head:
+        return 0
+    settled = (state.head.data | quarantined).bounds
+    return settled[1] // state.dataset.dataset.size if settled[:1] == (0,) else 0
+
+
+def _epochs(state: GroupState, done: PositionSet, quarantined: PositionSet) -> Iterator[EpochStatus]:
+    if not state.dataset:
+        return
+    size, committed = state.dataset.dataset.size, state.head.data if state.head else EMPTY
+    reached = max([0, *done.bounds[-1:], *committed.bounds[-1:]])
+    first = _whole_epochs(state, quarantined)
+    for epoch in range(first, -(-reached // size)):
+        span = PositionSet.span(epoch * size, (epoch + 1) * size)
+        yield EpochStatus(
+            epoch=epoch,
+            committed=len(committed & span),
+            done=len(done & span),
+            quarantined=len(quarantined & span),
+        )
+
+
+def _members(state: GroupState) -> Iterator[MemberStatus]:
+    for one in in_rank_order(tuple(state.members.values())):
+        yield MemberStatus(
+            name=one.key.name,
+            role=MemberRole.TRAINER,
+            ordinal=one.ordinal,
+            is_connected=one.is_connected,
+            is_serving=not one.is_lost,
+            leased=0,
+            steps=one.steps_begun,
+            samples_per_s=one.samples_per_s,
+            metrics={name: value for name, value in one.metrics.items() if isfinite(value)},
+            group_phase=str(one.phase),
+        )
+
+
+def _age_s(then: Instant, now: Instant) -> float:
+    return max(0.0, (now - then) / SECOND)

@@ -1,0 +1,142 @@
+"""Planned changes: joins, drains, a new quarantine, a joiner that was lost before the switch (rules 79, 83, 94)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from master.api.messages.generations import CopyWanted
+from master.group.generations import GATHER_NS, has_trouble, is_gathering, release, write_record
+from master.group.group_events import JoinersGathered, LeaveDue
+from master.group.group_state import GroupState, GroupTurn, Replica
+from master.group.membership import candidates, in_rank_order, is_lost, keys_of
+from master.job.domain.durable_records import SECOND, MemberKey
+
+LEAVE_SHARE: Final = 0.8  # of a leaver's grace that may pass before nothing is waited for any more
+
+
+def gather_joiners(turn: GroupTurn) -> None:
+    """The time in which joiners are gathered begins with the first of them."""
+    state = turn.state
+    is_first = state.record is None and state.dataset is not None and bool(candidates(state))
+    is_join = state.current is not None and not is_gathering(state) and bool(_joiners(state))
+    if state.gather_ends is None and (is_first or is_join):
+        turn.change(gather_ends=turn.after(GATHER_NS))
+    elif state.gather_ends is not None and not candidates(state):
+        turn.change(gather_ends=None)
+
+
+def handle_gathered(turn: GroupTurn, event: JoinersGathered) -> None:
+    """Those that are here make the next change."""
+    state = turn.state
+    if state.gather_ends != event.deadline:
+        return
+    turn.change(gather_ends=None)
+    if state.current is not None and _may_plan(turn.state):
+        _plan(turn, with_joiners=True)
+    elif state.current is not None and not is_gathering(state):
+        turn.change(gather_ends=turn.after(GATHER_NS))  # the change before is not over, or head is being written
+
+
+def advance(turn: GroupTurn) -> None:
+    """Plans what is due and possible: after the loss of a joiner, for leavers, for a new quarantine."""
+    state = turn.state
+    if _may_replan(state):
+        _replan(turn)
+    elif _may_plan(state):
+        _plan(turn, with_joiners=False)
+
+
+def handle_leave_due(turn: GroupTurn, event: LeaveDue) -> None:
+    """The grace is almost over: the next generation does without this member, checkpoint or not."""
+    replica = turn.state.try_replica(event.member)
+    if replica and replica.leaves_by == event.deadline:
+        turn.put(replica, leave_step=0)
+
+
+def _may_plan(state: GroupState) -> bool:
+    """True in a generation whose sync is over, without trouble, and with no change of the durable state under way."""
+    current = state.current
+    return (
+        current is not None
+        and not state.writing
+        and not state.is_complete
+        and not is_gathering(state)
+        and not has_trouble(state)
+        and state.synced >= current.number
+        and all(state.try_replica(key) for key in keys_of(current))  # a new master hears them all first
+    )
+
+
+def _joiners(state: GroupState) -> tuple[Replica, ...]:
+    listed = keys_of(state.current)
+    joiners = tuple(one for one in candidates(state) if one.key not in listed and not one.is_leaving)
+    room = state.dataset.dataset.batch_size - len(listed) if state.dataset else 0
+    return joiners[: max(0, room)]
+
+
+def _plan(turn: GroupTurn, *, with_joiners: bool) -> None:
+    state, current = turn.state, turn.state.current
+    assert current is not None
+    here = [one for key in keys_of(current) if (one := state.try_replica(key))]
+    leaving = [one for one in here if one.is_leaving]
+    staying = [one for one in here if not one.is_leaving]
+    joiners = _joiners(state) if with_joiners or leaving else ()
+    if leaving and len(staying) <= 1 and not joiners and not _is_made_up_for(turn, leaving):
+        return
+    if leaving and not staying and not joiners:
+        for one in leaving:
+            release(turn, one)
+        return
+    if not staying:  # a plan keeps a member of `from` (rule 79): they join first, and the leavers go after it
+        staying = here
+    members = in_rank_order((*staying, *joiners))
+    has_change = {one.key for one in members} != set(keys_of(current))
+    assert state.lineage is not None
+    if has_change or state.lineage.quarantine != current.quarantine:
+        turn.change(gather_ends=None)
+        write_record(turn, members, before=current)
+
+
+def _is_made_up_for(turn: GroupTurn, leaving: list[Replica]) -> bool:
+    """True if a checkpoint makes up for the leavers; else one of them is asked for a copy (rule 83)."""
+    state = turn.state
+    for one in leaving:
+        if one.leave_step < 0 and one.leaves_by is not None:
+            left_s = max(0.0, (one.leaves_by - turn.now) / SECOND)
+            turn.put(one, leave_step=max(1, one.state.step if one.state else 1))
+            turn.send(one.key, CopyWanted(deadline_s=left_s))
+    return _has_copy(state, leaving)
+
+
+def _has_copy(state: GroupState, leaving: list[Replica]) -> bool:
+    head = state.head_state.state.step
+    return all(0 <= one.leave_step <= head for one in leaving)
+
+
+def _may_replan(state: GroupState) -> bool:
+    """True if only joiners of a plan are lost, before its sync: the old generation trains on undisturbed (rule 83)."""
+    current, before = state.current, state.before
+    if current is None or before is None or state.writing or is_gathering(state) or current.lineage != state.number:
+        return False
+    old = [state.try_replica(key) for key in keys_of(before)]
+    if any(one is None or one.is_lost or one.is_out for one in old):
+        return False
+    joiners = [key for key in keys_of(current) if key not in keys_of(before)]
+    return any(_is_absent(state, key) for key in joiners)
+
+
+def _is_absent(state: GroupState, key: MemberKey) -> bool:
+    replica = state.try_replica(key)
+    return is_lost(state, key) or (replica is not None and _has_failed(state, replica))
+
+
+def _has_failed(state: GroupState, replica: Replica) -> bool:
+    return replica.is_out and state.current is not None and replica.left >= state.current.number
+
+
+def _replan(turn: GroupTurn) -> None:
+    state, before = turn.state, turn.state.before
+    kept = [one for key in keys_of(state.current) if (one := state.try_replica(key)) and not is_lost(state, key)]
+    kept += [one for one in _joiners(state) if one not in kept]
+    if any(one.key in keys_of(before) for one in kept):
+        write_record(turn, in_rank_order(kept), before=before)

@@ -1,0 +1,193 @@
+"""What members say of themselves: registration, reports, progress, the wish to leave, a broken stream (73, 77, 91)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.messages.from_members import Leave
+from master.api.messages.generations import (
+    GroupPhase,
+    GroupProgress,
+    LeaveRequest,
+    LeftGeneration,
+    NewGeneration,
+    RegisterReplica,
+    ReplicaRegistered,
+    StateId,
+)
+from master.api.messages.to_members import Refused
+from master.group import membership
+from master.group.generations import has_trouble, is_gathering, refute, release
+from master.group.group_events import ReplicaSilent
+from master.group.group_state import GroupState, GroupTurn, Replica
+from master.group.membership import keys_of
+from master.group.plans import LEAVE_SHARE
+from master.group.suspects import handle_steps_done
+from master.job.domain.durable_records import SECOND, MemberKey
+from master.job.domain.frozen_map import FrozenMap
+from master.job.domain.job_events import ReclaimWindowEnded, ReconnectWindowEnded
+
+MOST_STEP_S = 1e6
+MOST_RATE = 1e12
+LEAST_GRACE_NS = SECOND
+
+
+def handle_register(turn: GroupTurn, said: RegisterReplica) -> None:
+    """The trainer is known, with what it holds; a new process of its name replaces the old one."""
+    state, key = turn.state, MemberKey(name=said.name, incarnation=said.incarnation)
+    if key.incarnation in state.retired:
+        turn.send(key, Refused(field="incarnation", message=f"a newer process is {key.name}; this one may end"))
+        return
+    before = state.members.get(key.name)
+    if before and before.key != key:
+        membership.remove(turn, before, is_over=True)
+        before = None
+    fresh = before or Replica(key=key, ordinal=said.ordinal, address=said.address, moved_at=turn.now)
+    left = max(fresh.left, said.left)
+    replica = turn.put(
+        replace(
+            fresh,
+            ordinal=said.ordinal,
+            address=said.address,
+            generation=said.generation if said.generation > left else 0,
+            left=left,
+            state=said.state,
+            has_final_hook=said.has_final_hook,
+            has_declared=fresh.has_declared or said.generation > 0 or said.left > 0,
+            heard_at=turn.now,
+            window_ends=None,
+            is_lost=False,
+        )
+    )
+    _learn(turn, replica)
+    if said.is_leaving and not replica.is_leaving:
+        _want_to_leave(turn, replica, turn.state.config.reconnect_window_ns)
+    state = turn.state
+    dataset = state.dataset.dataset if state.dataset else None
+    every_s = state.config.report_every_ns / SECOND
+    turn.send(key, ReplicaRegistered(term=state.term, lineage=state.number, dataset=dataset, report_every_s=every_s))
+    tell(turn, key)
+
+
+def tell(turn: GroupTurn, key: MemberKey) -> None:
+    """The record for a member that may have missed it, or BROKEN for one that is in another generation (74, 77)."""
+    state, replica = turn.state, turn.state.try_replica(key)
+    current, before = state.current, state.before
+    if replica is None or current is None:
+        return
+    if is_gathering(state) or has_trouble(state):
+        refute(turn, replica)
+    elif key in (*keys_of(current), *keys_of(before)) and replica.left < current.number:
+        turn.send(key, NewGeneration(record=current))
+        refute(turn, replica)
+    else:
+        refute(turn, replica)
+
+
+def handle_left(turn: GroupTurn, replica: Replica, said: LeftGeneration) -> None:
+    """REPORT: a promise, so it never grows stale (rule 73)."""
+    left = max(replica.left, said.left)
+    replica = turn.put(
+        replica,
+        left=left,
+        generation=replica.generation if replica.generation > left else 0,
+        state=said.state,
+        phase=GroupPhase.OUT,
+        moved_at=turn.now,
+        heard_at=turn.now,
+        is_lost=False,
+    )
+    _learn(turn, replica)
+
+
+def handle_progress(turn: GroupTurn, replica: Replica, said: GroupProgress) -> None:
+    """Alive, and where it is.  What it says of a generation that it has left counts for nothing."""
+    generation = said.generation if said.generation > replica.left else 0
+    shown = (generation, said.phase, said.state, said.steps_begun)
+    moved = shown != (replica.generation, replica.phase, replica.state, replica.steps_begun)
+    worked = said.state is not None and said.generation > 0 and said.state.generation == said.generation
+    before = replica.generation
+    replica = turn.put(
+        replica,
+        generation=generation,
+        phase=said.phase,
+        state=said.state,
+        steps_begun=said.steps_begun,
+        median_step_s=said.median_step_s if 0.0 < said.median_step_s < MOST_STEP_S else replica.median_step_s,
+        samples_per_s=said.samples_per_s if 0.0 < said.samples_per_s < MOST_RATE else replica.samples_per_s,
+        pause_s=said.pause_s if 0.0 <= said.pause_s < MOST_STEP_S else replica.pause_s,
+        metrics=FrozenMap(said.metrics),
+        has_worked=replica.has_worked or worked,
+        heard_at=turn.now,
+        moved_at=turn.now if moved else replica.moved_at,
+        is_lost=replica.is_lost and not (moved and generation == 0),
+    )
+    _learn(turn, replica)
+    current = turn.state.current
+    if said.is_synced and current and generation == current.number and turn.state.synced < generation:
+        turn.change(synced=generation)
+    if generation != before:
+        refute(turn, replica)
+
+
+def _learn(turn: GroupTurn, replica: Replica) -> None:
+    """The largest number and the newest step that anybody has heard of (rule 64)."""
+    state = turn.state
+    largest = max(state.largest, replica.left, replica.generation)
+    own: StateId | None = replica.state
+    newest = max(state.newest, own.step) if own is not None and own.lineage == state.number else state.newest
+    if (largest, newest) != (state.largest, state.newest):
+        turn.change(largest=largest, newest=newest)
+        handle_steps_done(turn, newest)
+
+
+# ---- how members go -------------------------------------------------------------------------------------------------
+
+
+def handle_leave_request(turn: GroupTurn, replica: Replica, said: LeaveRequest) -> None:
+    """It leaves with the next planned generation, or at once if no generation counts on it."""
+    if not replica.is_leaving:
+        grace_ns = int(min(max(0.0, said.grace_s), MOST_STEP_S) * SECOND * LEAVE_SHARE)
+        _want_to_leave(turn, replica, grace_ns)
+
+
+def _want_to_leave(turn: GroupTurn, replica: Replica, grace_ns: int) -> None:
+    replica = turn.put(replica, leaves_by=turn.after(max(LEAST_GRACE_NS, grace_ns)), leave_step=-1)
+    if replica.key not in membership.concerned(turn.state):
+        release(turn, replica)
+
+
+def handle_leave(turn: GroupTurn, replica: Replica, said: Leave) -> None:  # noqa: ARG001  one signature for all
+    """Its process ends: nobody waits for it."""
+    membership.leave(turn, replica)
+
+
+def handle_stream_broken(turn: GroupTurn, key: MemberKey) -> None:
+    """It may come back within a short time: the others wait for it."""
+    replica = turn.state.try_replica(key)
+    if replica and replica.is_connected:
+        turn.put(replica, window_ends=turn.after(turn.state.config.short_window_ns))
+
+
+def handle_window_ended(turn: GroupTurn, event: ReconnectWindowEnded) -> None:
+    replica = turn.state.try_replica(event.member)
+    if replica and replica.window_ends == event.deadline:
+        membership.remove(turn, replica, is_over=False)
+
+
+def handle_silent(turn: GroupTurn, event: ReplicaSilent) -> None:
+    """It stands still while the others wait for it."""
+    replica = turn.state.try_replica(event.member)
+    if replica and membership.is_silent_at(turn.state, replica.key, turn.now):
+        membership.lose(turn, replica)
+
+
+def handle_reclaim_ended(turn: GroupTurn, event: ReclaimWindowEnded) -> None:
+    """Members of an earlier master that did not come are lost from now on (rule 91)."""
+    if turn.state.reclaim_ends == event.deadline:
+        turn.change(reclaim_ends=None)
+
+
+def has_everybody(state: GroupState) -> bool:
+    """True if every process that concerns the record has registered with this master."""
+    return all(state.try_replica(key) for key in membership.concerned(state))

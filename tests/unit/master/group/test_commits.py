@@ -1,0 +1,229 @@
+"""Commits of a group's copies (rules 84 to 90), skips and suspects (94, M4), and the end (95, 96)."""
+
+from __future__ import annotations
+
+import pytest
+
+from master import group
+from master.api.checkpoints.audit import contradictions
+from master.api.group_shares import data_of, shares, step_positions
+from master.api.identities import Lineage
+from master.api.master_status import JobPhase
+from master.api.messages.from_members import Declare, Failed, FinalSaved
+from master.api.messages.generations import CopyWanted, GroupEnded, GroupPhase, StateId
+from master.api.messages.to_members import OfferAnswered, Refused
+from master.api.positions import PositionSet
+from master.job.domain.durable_records import SECOND
+from tests.unit.master.group.group_driver import SPEC, STEPS, key, offer_of, registration, training
+
+
+def answer_of(answers):
+    (answer,) = [one for one in answers if isinstance(one, OfferAnswered)]
+    return answer
+
+
+def test_a_copy_becomes_head_and_its_data_are_those_of_its_step():
+    """Rule 90: positions and quarantine are the file's."""
+    driver, (first,) = training("t0", step=3)
+    skipped = PositionSet.span(1, 3)
+    answer = answer_of(driver.offer(first, 3, 1, skipped=skipped))
+    head = driver.durable.head
+    assert answer.manifest == head.id
+    assert (head.data, head.quarantine) == (data_of(SPEC, 3) - skipped, skipped)
+    assert head.state == StateId(lineage=Lineage(1), generation=1, step=3)
+    assert contradictions(head) == []
+    assert answer_of(driver.offer(first, 3, 1, skipped=skipped)).manifest == head.id
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"stamp": 7}, "its stamp is generation 7"),
+        ({"stamp": 0}, "its stamp is generation 0"),
+        ({"step": 0}, "head is of step 0"),
+        ({"step": STEPS + 1}, "head is of step 0"),
+        ({"shard": 2, "shards": 2}, "it is shard 2 of 2"),
+        ({"skipped": PositionSet.span(60, 61)}, "positions of later steps"),
+    ],
+)
+def test_an_offer_that_is_no_ancestor_is_refused_with_words(change, reason):
+    """Rule 87."""
+    driver, (first,) = training("t0", step=3)
+    fields = {"step": 3, "stamp": 1, "made_in": 1} | change
+    if fields["step"] > STEPS:
+        own = StateId(lineage=Lineage(1), generation=1, step=fields["step"])
+        offered = offer_of(StateId(lineage=Lineage(1), generation=1, step=3), 1)
+        answers = driver.say(
+            first, type(offered)(**{name: getattr(offered, name) for name in offered.__slots__} | {"state": own})
+        )
+    else:
+        answers = driver.offer(first, fields.pop("step"), fields.pop("stamp"), **fields)
+    answer = answer_of(answers)
+    assert answer.manifest is None
+    assert reason in answer.reason
+    assert driver.durable.head is None
+
+
+def test_a_copy_of_a_generation_left_behind_is_refused():
+    """Rules 76, 87: from the next record on an older stamp fails; one that was kept through the sync has the new."""
+    driver, (first, second) = training("t0", "t1", step=3)
+    for one in (first, second):
+        driver.report(one, 1, StateId(lineage=Lineage(1), generation=1, step=3))
+    assert driver.record.number == 2
+    assert answer_of(driver.offer(first, 3, 1)).manifest is None
+    assert answer_of(driver.offer(first, 3, 2, made_in=1)).manifest is not None
+
+
+def test_the_stamp_of_the_generation_that_a_plan_is_from_is_current():
+    driver, (first,) = training("t0", step=3)
+    driver.join("t1")
+    driver.pass_time(1.5)
+    assert driver.record.planned_from == 1
+    assert answer_of(driver.offer(first, 3, 1)).manifest is not None
+
+
+def test_shards_of_one_state_make_a_checkpoint():
+    """Rule 88: all shards of one id; those of another state are none."""
+    driver, (first, second) = training("t0", "t1", step=4)
+    assert driver.offer(first, 3, 1, shard=0, shards=2) == []
+    assert driver.offer(second, 4, 1, shard=1, shards=2) == []
+    assert driver.durable.head is None
+    driver.offer(first, 4, 1, shard=0, shards=2)
+    assert [file.name for file in driver.durable.head.files] == ["s4-1-0", "s4-1-1"]
+    assert contradictions(driver.durable.head) == []
+
+
+def test_head_is_not_swapped_under_a_record_that_came_meanwhile():
+    """Rule 87: compared in the transaction, after the record; the writer asks again."""
+    driver, (first, second) = training("t0", "t1", step=3)
+    driver.writes_go_through = False
+    driver.report(first, 1, StateId(lineage=Lineage(1), generation=1, step=3))
+    driver.report(second, 1, StateId(lineage=Lineage(1), generation=1, step=3))
+    assert driver.offer(first, 3, 1) == []
+    driver.let_go()
+    assert driver.record.number == 2
+    assert driver.durable.head is None
+    assert not driver.state.is_over
+    assert answer_of(driver.offer(first, 3, 2, made_in=1)).manifest is not None
+
+
+def test_the_first_rank_is_asked_for_a_copy_in_turn():
+    driver, (first, second) = training("t0", "t1", checkpoint_every_ns=5 * SECOND)
+    for step in range(2, 9):
+        driver.progress(first, 1, step)
+        driver.progress(second, 1, step)
+        driver.pass_time(1)
+    assert driver.told(CopyWanted, first)
+    assert driver.told(CopyWanted, second) == []
+
+
+def test_another_layout_is_refused():
+    """It must be equal on all ranks, from the first declaration on, under every master."""
+    driver, (first,) = training("t0")
+    (answer,) = driver.say(first, Declare(dataset=SPEC, layout="other"))
+    assert (type(answer), answer.field) == (Refused, "layout")
+    driver.start()
+    driver.say(first, registration(first, generation=1))
+    (answer,) = driver.say(first, Declare(dataset=SPEC, layout="other"))
+    assert (type(answer), answer.field) == (Refused, "layout")
+
+
+# ---- poison ---------------------------------------------------------------------------------------------------------
+
+
+def crash(driver, name, process, survivor):
+    """The member dies in the step in flight; the survivor reports, and a new process of its name joins."""
+    number = driver.record.number
+    own = driver.state.try_replica(survivor).state
+    driver.break_stream(key(name, process))
+    driver.pass_time(2.5)
+    driver.report(survivor, number, own)
+    record = driver.record
+    driver.progress(survivor, record.number, own.step, made_in=own.generation)
+    driver.join(name, process + 1)
+    driver.pass_time(1.5)
+    number = driver.record.number
+    for one in (survivor, key(name, process + 1)):
+        driver.progress(one, number, own.step, made_in=own.generation)
+    return record
+
+
+def test_the_share_of_a_lost_rank_comes_back_alone_and_is_left_out_in_the_end():
+    """M4: three processes died with the same positions in hand."""
+    driver, (first, _) = training("t0", "t1", step=3)
+    share = shares(driver.record, step_positions(SPEC, 3))[1]
+    record = crash(driver, "t1", 1, first)
+    assert record.suspects == share
+    for process in (2, 3, 4, 5, 6):
+        victim = driver.record.members[driver.record.suspect_rank] if driver.record.suspects else None
+        if victim is None:
+            break
+        crash(driver, "t1", process, first)
+    assert share <= driver.durable.lineage.quarantine
+    assert share <= driver.record.quarantine
+
+
+def test_a_step_that_completes_clears_the_suspects():
+    driver, (first, _) = training("t0", "t1", step=3)
+    crash(driver, "t1", 1, first)
+    assert driver.state.failures.suspects
+    driver.progress(first, driver.record.number, 4)
+    assert not driver.state.failures.suspects
+
+
+def test_scripts_that_raise_in_a_row_fail_the_job():
+    driver, members = training("t0", "t1", backoff_limit=2)
+    for one in members:
+        driver.say(one, Failed(positions=PositionSet.span(0, 1), message="ValueError: x"))
+    status = group.status(driver.state, driver.now)
+    assert status.phase is JobPhase.FAILED
+    assert "2 failures in a row" in status.problem
+    assert any(isinstance(said, Refused) for _, said in driver.sent)
+
+
+# ---- the end --------------------------------------------------------------------------------------------------------
+
+
+def finish(driver, members):
+    number = driver.record.number
+    for one in members:
+        driver.progress(one, number, STEPS, GroupPhase.DONE)
+    assert driver.told(CopyWanted, members[0])
+    driver.offer(members[0], STEPS, number)
+
+
+def test_the_end_is_said_when_head_holds_the_last_step():
+    """Rule 95: the last step is not the end."""
+    driver, members = training("t0", "t1", step=STEPS)
+    assert not any(driver.told(GroupEnded, one) for one in members)
+    finish(driver, members)
+    assert [driver.told(GroupEnded, one) for one in members] == [[GroupEnded()]] * 2
+    assert group.status(driver.state, driver.now).phase is JobPhase.COMPLETE
+
+
+def test_one_runs_the_final_hook_and_another_if_it_is_lost():
+    """Rule 96: at least once, then END to everybody who asks."""
+    driver, members = training("t0", "t1", step=STEPS)
+    for one in members:
+        driver.say(one, registration(one, generation=1, has_final_hook=True))
+    finish(driver, members)
+    savers = [one for one in members if GroupEnded(final_saver=True) in driver.told(GroupEnded, one)]
+    assert len(savers) == 1
+    assert group.status(driver.state, driver.now).phase is JobPhase.SAVING
+    driver.break_stream(savers[0])
+    driver.pass_time(2.5)
+    (other,) = [one for one in members if one not in savers]
+    assert GroupEnded(final_saver=True) in driver.told(GroupEnded, other)
+    driver.say(other, FinalSaved())
+    assert GroupEnded() in driver.told(GroupEnded, other)
+
+
+def test_status_adds_up():
+    """M4: the places of the positions add up to all."""
+    driver, (first,) = training("t0", step=4)
+    driver.offer(first, 2, 1)
+    status = group.status(driver.state, driver.now)
+    places = status.positions
+    assert (places.committed, places.done, places.total) == (16, 16, 80)
+    assert places.todo + places.done + places.committed + places.quarantined == places.total
+    assert (status.generation, status.group_step, status.members[0].group_phase) == (1, 4, "compute")

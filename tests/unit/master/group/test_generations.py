@@ -1,0 +1,202 @@
+"""Records of generations: the first, changes without a plan, take-over (rules 64, 73 to 78, 91, 92)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.identities import Lineage
+from master.api.messages.from_members import Leave
+from master.api.messages.generations import BrokenGeneration, GroupPhase, NewGeneration, StateId
+from master.job.domain.durable_records import GenerationRecord
+from master.job.domain.effects import StepDown
+from tests.unit.master.group.group_driver import START, GroupDriver, broken_number, key, registration, training
+
+
+def at(driver, step):
+    return StateId(lineage=Lineage(1), generation=driver.record.number, step=step)
+
+
+def test_trainers_that_come_together_make_one_generation():
+    driver, members = training("t1", "t0")
+    assert (driver.record.number, driver.names(), driver.record.planned_from) == (1, ["t0", "t1"], 0)
+    assert driver.record.head.state == START
+    assert all(len(driver.told(NewGeneration, one)) == 1 for one in members)
+
+
+def test_new_is_sent_only_when_the_record_is_durable():
+    """Rule 76."""
+    driver = GroupDriver().start()
+    member = driver.join("t0")
+    driver.writes_go_through = False
+    driver.pass_time(1.5)
+    assert driver.told(NewGeneration, member) == []
+    assert driver.durable.generation is None
+    driver.let_go()
+    assert len(driver.told(NewGeneration, member)) == 1
+
+
+def test_a_lost_member_breaks_the_group_and_the_next_waits_for_all_reports():
+    """Rules 74, 75: a record before all have reported would drop their work."""
+    driver, (first, second, third) = training("t0", "t1", "t2")
+    driver.break_stream(third)
+    driver.pass_time(2.5)
+    assert (broken_number(driver, first), broken_number(driver, second)) == (1, 1)
+    driver.report(first, 1, at(driver, 1))
+    assert driver.record.number == 1
+    driver.report(second, 1, at(driver, 1))
+    assert (driver.record.number, driver.names(), driver.record.planned_from) == (2, ["t0", "t1"], 0)
+
+
+def test_a_member_that_reconnects_within_the_window_disturbs_nobody():
+    driver, (first, second) = training("t0", "t1")
+    driver.break_stream(second)
+    driver.pass_time(1.0)
+    answers = driver.say(second, registration(second, generation=1, state=at(driver, 1)))
+    assert not any(isinstance(one, BrokenGeneration) for one in answers)
+    driver.progress(first, 1, 2)
+    driver.progress(second, 1, 2)
+    assert driver.record.number == 1
+    assert broken_number(driver, first) == 0
+
+
+def test_a_report_of_one_breaks_the_group_for_all():
+    """Rule 74: a collective failed although all are alive; nobody is left out."""
+    driver, (first, second) = training("t0", "t1")
+    driver.report(first, 1, at(driver, 1))
+    assert broken_number(driver, second) == 1
+    driver.report(second, 1, at(driver, 1))
+    assert (driver.record.number, driver.names()) == (2, ["t0", "t1"])
+
+
+def test_a_hung_script_is_lost_and_a_report_brings_it_back():
+    """It computes while the others wait for it; its process still sends reports."""
+    driver, (first, second) = training("t0", "t1")
+    for _ in range(4):
+        driver.progress(first, 1, 1, GroupPhase.REDUCE, median_step_s=0.01)
+        driver.progress(second, 1, 1, GroupPhase.COMPUTE, median_step_s=0.01)
+        driver.pass_time(1.0)
+    assert broken_number(driver, first) == 1
+    driver.report(first, 1, at(driver, 1))
+    assert driver.names() == ["t0"]
+    driver.progress(first, 2, 2)
+    driver.report(second, 2, at(driver, 1))
+    driver.pass_time(1.5)
+    assert (driver.names(), driver.record.planned_from) == (["t0", "t1"], 2)
+
+
+def test_a_first_step_may_take_long():
+    """It compiles: nobody is lost before its first step."""
+    driver, (first, second) = training("t0", "t1", step=0)
+    for _ in range(20):
+        driver.progress(first, 1, 0, GroupPhase.REDUCE, made_in=0)
+        driver.progress(second, 1, 0, GroupPhase.COMPUTE, made_in=0)
+        driver.pass_time(1.0)
+    assert broken_number(driver, first) == 0
+
+
+def test_a_silent_process_is_lost_while_others_wait():
+    """SIGSTOP: it says nothing any more, its stream stays."""
+    driver, (first, second) = training("t0", "t1")
+    driver.progress(second, 1, 1, GroupPhase.REDUCE)
+    for _ in range(8):
+        driver.progress(first, 1, 1, GroupPhase.REDUCE)
+        driver.pass_time(1.0)
+    assert broken_number(driver, first) == 1
+    driver.report(first, 1, at(driver, 1))
+    assert driver.names() == ["t0"]
+
+
+def test_no_survivor_starts_from_head():
+    """Rule 78: all processes are new ones, and the lineage stays."""
+    driver, (first, second) = training("t0", "t1")
+    for one in (first, second):
+        driver.break_stream(one)
+    driver.pass_time(3)
+    fresh = driver.join("t0", 2)
+    driver.pass_time(2)
+    assert (driver.record.number, driver.names(), driver.record.lineage) == (2, ["t0"], 1)
+    assert driver.told(NewGeneration, fresh)
+
+
+def test_a_zombie_is_told_to_leave_and_may_join():
+    """Rule 92."""
+    driver, (first, second) = training("t0", "t1")
+    driver.break_stream(second)
+    driver.pass_time(3)
+    driver.report(first, 1, at(driver, 1))
+    driver.progress(first, 2, 2)
+    driver.say(second, registration(second, generation=1, state=at(driver, 1)))
+    assert broken_number(driver, second) == 2
+    driver.report(second, 2, StateId(lineage=Lineage(1), generation=1, step=1))
+    driver.pass_time(1.5)
+    assert (driver.names(), driver.record.planned_from) == (["t0", "t1"], 2)
+
+
+def test_a_new_master_lets_a_running_group_run():
+    """Rule 91: it reads the record, hears the members and writes nothing."""
+    driver, (first, second) = training("t0", "t1")
+    driver.start()
+    for one in (first, second):
+        driver.say(one, registration(one, generation=1, state=at(driver, 1)))
+        driver.progress(one, 1, 2)
+    driver.pass_time(1)
+    assert (driver.record.number, broken_number(driver, first)) == (1, 0)
+
+
+def test_a_new_master_goes_on_with_a_change():
+    """Rule 74: whatever the old master had sent, reports and record say the same to the next one."""
+    driver, (first, second) = training("t0", "t1")
+    driver.report(first, 1, at(driver, 1))
+    driver.start()
+    driver.say(first, registration(first, left=1, state=at(driver, 1)))
+    driver.say(second, registration(second, generation=1, state=at(driver, 1)))
+    assert broken_number(driver, second) == 1
+    driver.report(second, 1, at(driver, 1))
+    assert (driver.record.number, driver.names()) == (2, ["t0", "t1"])
+
+
+def test_a_new_master_does_not_wait_for_the_silent_for_ever():
+    driver, (first, _) = training("t0", "t1")
+    driver.start()
+    driver.say(first, registration(first, generation=1, state=at(driver, 1)))
+    driver.pass_time(11)
+    assert broken_number(driver, first) == 1
+    driver.report(first, 1, at(driver, 1))
+    assert driver.names() == ["t0"]
+
+
+def test_a_number_is_above_all_that_were_heard_of():
+    """Rule 64: the store was lost, and a member has promised to enter nothing up to 57."""
+    driver = GroupDriver().start()
+    driver.join("t0", left=57)
+    driver.pass_time(1.5)
+    assert driver.record.number == 58
+
+
+def test_a_raised_lineage_breaks_the_group():
+    """Rule 93: the user went back; then 74 to 76, and no plan in between."""
+    driver, (first,) = training("t0")
+    lineage = replace(driver.durable.lineage, number=Lineage(2))
+    driver.durable = replace(driver.durable, lineage=lineage)
+    driver.start()
+    driver.say(first, registration(first, generation=1, state=at(driver, 1)))
+    assert broken_number(driver, first) == 1
+    driver.report(first, 1, at(driver, 1))
+    assert (driver.record.number, driver.record.lineage, driver.record.planned_from) == (2, 2, 0)
+
+
+def test_a_record_that_another_master_wrote_ends_the_term():
+    """Rule 76: the transaction compares."""
+    driver, (first,) = training("t0")
+    other = replace(driver.record, number=2)
+    driver.durable = replace(driver.durable, generation=GenerationRecord(current=other))
+    driver.report(first, 1, at(driver, 1))
+    assert isinstance(driver.effects[-1], StepDown)
+    assert driver.state.is_over
+
+
+def test_a_process_that_ended_is_missed_at_once():
+    driver, (first, second) = training("t0", "t1")
+    driver.say(second, Leave())
+    assert broken_number(driver, first) == 1
+    assert driver.state.try_replica(key("t1")) is None

@@ -1,0 +1,158 @@
+"""Planned changes: joins, drains, a joiner that is lost before the switch (rules 79, 83)."""
+
+from __future__ import annotations
+
+from master.api.identities import Lineage
+from master.api.messages.generations import (
+    BrokenGeneration,
+    CopyWanted,
+    GroupPhase,
+    LeaveRequest,
+    NewGeneration,
+    StateId,
+)
+from master.api.messages.to_members import Released
+from tests.unit.master.group.group_driver import broken_number, training
+
+AT = StateId(lineage=Lineage(1), generation=1, step=1)
+
+
+def test_joiners_that_come_together_make_one_plan():
+    """Rule 79: the group trains on, and nobody is disturbed."""
+    driver, (first,) = training("t0")
+    driver.join("t1")
+    driver.pass_time(0.5)
+    driver.join("t2")
+    driver.pass_time(1)
+    assert (driver.record.number, driver.record.planned_from, driver.names()) == (2, 1, ["t0", "t1", "t2"])
+    assert broken_number(driver, first) == 0
+    assert driver.told(NewGeneration, first)[-1].record == driver.record
+
+
+def test_a_group_has_at_most_one_member_for_each_record_of_a_step():
+    driver, _ = training("t0")
+    for ordinal in range(1, 11):
+        driver.join(f"t{ordinal}")
+    driver.pass_time(1.5)
+    assert len(driver.record.members) == 8
+
+
+def test_no_plan_before_the_sync_is_over():
+    driver, (first, second) = training("t0", "t1", step=0)
+    driver.join("t2")
+    driver.pass_time(1.5)
+    driver.join("t3")
+    driver.progress(first, 1, 1)
+    driver.progress(second, 1, 1)
+    driver.pass_time(1.5)
+    assert (driver.record.number, driver.names()) == (2, ["t0", "t1", "t2"])
+    driver.progress(first, 2, 2)
+    driver.progress(second, 2, 2)
+    driver.pass_time(1.5)
+    assert (driver.record.number, driver.names()) == (3, ["t0", "t1", "t2", "t3"])
+
+
+def test_a_joiner_lost_before_the_switch_disturbs_nobody():
+    """Rule 83: another record from the same one, and no BROKEN."""
+    driver, (first, second) = training("t0", "t1")
+    joiner = driver.join("t2")
+    driver.pass_time(1.5)
+    driver.progress(joiner, 2, 0, GroupPhase.SYNC, is_synced=False, state=None)
+    driver.break_stream(joiner)
+    for _ in range(4):
+        driver.progress(first, 1, 2)
+        driver.progress(second, 1, 2)
+        driver.pass_time(1)
+    assert (driver.record.number, driver.record.planned_from, driver.names()) == (3, 1, ["t0", "t1"])
+    assert (broken_number(driver, first), broken_number(driver, second)) == (0, 0)
+
+
+def test_another_joiner_in_the_replaced_plan_leaves_it_and_enters_the_next():
+    driver, (first,) = training("t0")
+    joiners = [driver.join("t1"), driver.join("t2")]
+    driver.pass_time(1.5)
+    for one in joiners:
+        driver.progress(one, 2, 0, GroupPhase.SYNC, is_synced=False, state=None)
+    driver.break_stream(joiners[1])
+    driver.pass_time(2.5)
+    assert (driver.record.number, driver.names()) == (3, ["t0", "t1"])
+    (answer,) = driver.progress(joiners[0], 2, 0, GroupPhase.SYNC, is_synced=False, state=None) or (None,)
+    assert answer is None  # it has NEW already, whose members it is one of
+    assert driver.told(NewGeneration, joiners[0])[-1].record.number == 3
+    assert driver.told(BrokenGeneration, first) == []
+
+
+def test_an_old_member_lost_before_the_switch_breaks_both():
+    """Rule 74: leave everything up to the record, also what it is planned from."""
+    driver, (first, second) = training("t0", "t1")
+    joiner = driver.join("t2")
+    driver.pass_time(1.5)
+    driver.break_stream(second)
+    driver.pass_time(2.5)
+    assert (broken_number(driver, first), broken_number(driver, joiner)) == (2, 2)
+    driver.report(first, 2, AT)
+    driver.report(joiner, 2)
+    assert (driver.record.number, driver.record.planned_from, driver.names()) == (3, 0, ["t0", "t2"])
+
+
+def test_a_leaver_is_left_out_by_a_plan():
+    """Rule 79; its process ends after the switch and is not missed."""
+    driver, (first, second, third) = training("t0", "t1", "t2")
+    driver.say(third, LeaveRequest(grace_s=30))
+    assert (driver.record.planned_from, driver.names()) == (1, ["t0", "t1"])
+    assert driver.told(NewGeneration, third)[-1].record.number == 2
+    driver.progress(first, 2, 2)
+    driver.progress(second, 2, 2)
+    driver.break_stream(third)
+    driver.pass_time(3)
+    assert broken_number(driver, first) == 0
+
+
+def test_before_the_last_but_one_leaves_there_is_a_checkpoint():
+    """Rule 83: it is asked for a copy, and the plan follows the commit."""
+    driver, (_, second) = training("t0", "t1", step=3)
+    driver.say(second, LeaveRequest(grace_s=30))
+    assert driver.record.number == 1
+    assert len(driver.told(CopyWanted, second)) == 1
+    driver.offer(second, 3, 1)
+    assert driver.durable.head.step == 3
+    assert (driver.record.number, driver.names()) == (2, ["t0"])
+
+
+def test_without_a_checkpoint_the_leaver_goes_at_the_end_of_its_grace():
+    driver, (first, second) = training("t0", "t1", step=3)
+    driver.say(second, LeaveRequest(grace_s=10))
+    for _ in range(9):
+        driver.progress(first, 1, 4)
+        driver.progress(second, 1, 4)
+        driver.pass_time(1)
+    assert (driver.record.number, driver.names()) == (2, ["t0"])
+
+
+def test_the_last_member_is_released_after_its_copy():
+    driver, (first,) = training("t0", step=3)
+    driver.say(first, LeaveRequest(grace_s=30))
+    assert driver.told(Released, first) == []
+    driver.offer(first, 3, 1)
+    assert len(driver.told(Released, first)) == 1
+
+
+def test_when_all_leave_a_joiner_joins_first():
+    """To replace all: join, then drain (rule 79)."""
+    driver, (first,) = training("t0", step=3)
+    joiner = driver.join("t1")
+    driver.say(first, LeaveRequest(grace_s=30))
+    assert (driver.record.planned_from, driver.names()) == (1, ["t0", "t1"])
+    driver.progress(first, 2, 4)
+    driver.progress(joiner, 2, 4)
+    driver.offer(first, 4, 2)
+    assert (driver.record.number, driver.names()) == (3, ["t1"])
+
+
+def test_who_is_in_no_generation_is_released_at_once():
+    driver, _ = training("t0")
+    waiting = driver.join("t1")
+    driver.say(waiting, LeaveRequest(grace_s=30))
+    driver.pass_time(2)
+    assert len(driver.told(Released, waiting)) == 1
+    assert driver.names() == ["t0"]
