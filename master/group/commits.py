@@ -11,7 +11,7 @@ from typing import Final
 
 from master.api.checkpoints.manifest import Manifest
 from master.api.group_shares import copy_marks, data_of
-from master.api.messages.generations import CopyWanted, OfferState
+from master.api.messages.generations import CopyWanted, Generation, OfferState
 from master.api.messages.to_members import OfferAnswered
 from master.group.generations import is_gathering
 from master.group.group_events import CopyDue
@@ -33,24 +33,32 @@ def ask_for_copy(turn: GroupTurn) -> None:
         return
     if state.pace.due is None:
         turn.change(pace=replace(state.pace, due=turn.after(state.config.checkpoint_every_ns)))
-    if state.newest == state.steps and not is_gathering(state) and state.synced >= current.number:
-        asked = (current.number, current.members[0].name)
+    training = _training(state)
+    if state.newest == state.steps and training is not None:
+        asked = (training.number, training.members[0].name)
         if state.pace.final_asked != asked:
             turn.change(pace=replace(turn.state.pace, final_asked=asked, due=turn.after(ASK_AGAIN_NS)))
-            turn.send(keys_of(current)[0], CopyWanted(deadline_s=ASK_AGAIN_NS / SECOND))
+            turn.send(keys_of(training)[0], CopyWanted(deadline_s=ASK_AGAIN_NS / SECOND))
+
+
+def _training(state: GroupState) -> Generation | None:
+    """The generation that trains: a planned one does only after its sync, and never if no step is left to switch by."""
+    if state.current is None or is_gathering(state):
+        return None
+    return state.before or (state.current if state.synced >= state.current.number else None)
 
 
 def handle_due(turn: GroupTurn, event: CopyDue) -> None:
     """The first rank is asked for a copy, where there is something new to copy."""
-    state, current = turn.state, turn.state.current
+    state, training = turn.state, _training(turn.state)
     if state.pace.due != event.deadline:
         return
     again = min(ASK_AGAIN_NS, max(SECOND, state.config.checkpoint_every_ns))
     turn.change(pace=replace(state.pace, due=turn.after(again)))
-    if current is None or is_gathering(state) or state.newest <= state.head_state.state.step:
+    if training is None or state.newest <= state.head_state.state.step:
         return
-    if state.synced >= current.number and state.commit.phase is CopyPhase.IDLE:
-        turn.send(keys_of(current)[0], CopyWanted(deadline_s=ASK_AGAIN_NS / SECOND))
+    if state.commit.phase in (CopyPhase.IDLE, CopyPhase.OFFERED):
+        turn.send(keys_of(training)[0], CopyWanted(deadline_s=ASK_AGAIN_NS / SECOND))
 
 
 def handle_offer(turn: GroupTurn, replica: Replica, said: OfferState) -> None:

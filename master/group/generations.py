@@ -148,7 +148,7 @@ def handle_recorded(turn: GroupTurn, write: RecordGeneration) -> None:
     listed = {key_of(one) for one in (*record.members, *(before.members if before else ()))}
     for replica in tuple(turn.state.members.values()):
         if replica.key in listed:
-            turn.put(replica, moved_at=turn.now)
+            refute(turn, turn.put(replica, moved_at=turn.now))
         elif replica.is_leaving and replica.is_out:
             release(turn, replica)
 

@@ -98,6 +98,7 @@ def handle_left(turn: GroupTurn, replica: Replica, said: LeftGeneration) -> None
         is_lost=False,
     )
     _learn(turn, replica)
+    tell(turn, replica.key)  # it may have been elsewhere when the record was announced
 
 
 def handle_progress(turn: GroupTurn, replica: Replica, said: GroupProgress) -> None:
@@ -106,7 +107,6 @@ def handle_progress(turn: GroupTurn, replica: Replica, said: GroupProgress) -> N
     shown = (generation, said.phase, said.state, said.steps_begun)
     moved = shown != (replica.generation, replica.phase, replica.state, replica.steps_begun)
     worked = said.state is not None and said.generation > 0 and said.state.generation == said.generation
-    before = replica.generation
     replica = turn.put(
         replica,
         generation=generation,
@@ -126,8 +126,7 @@ def handle_progress(turn: GroupTurn, replica: Replica, said: GroupProgress) -> N
     current = turn.state.current
     if said.is_synced and current and generation == current.number and turn.state.synced < generation:
         turn.change(synced=generation)
-    if generation != before:
-        refute(turn, replica)
+    refute(turn, replica)
 
 
 def _learn(turn: GroupTurn, replica: Replica) -> None:

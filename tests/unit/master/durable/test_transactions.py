@@ -16,6 +16,7 @@ from master.api.identities import (
     ServerPlace,
     Version,
 )
+from master.api.messages.generations import Generation, GroupMember, HeadState, StateId
 from master.api.positions import PositionSet
 from master.durable.refounding import clear_transaction, is_empty, refounding_transaction
 from master.durable.transactions import durable_keys, head_id, number_key, parse_durable, transaction_of
@@ -26,11 +27,13 @@ from master.job.domain.durable_records import (
     BucketTable,
     ChangeTable,
     DatasetRecord,
+    GenerationRecord,
     Intent,
     LineageRecord,
     MemberKey,
     RaiseLineage,
     RecordDataset,
+    RecordGeneration,
     RecordQuarantine,
     RecordServers,
     RefoundingRecord,
@@ -255,3 +258,27 @@ async def test_values_of_another_edl_stop_the_master(leader):
     await leader.commit(Transaction(term=leader.term, writes=(Put(leader.keys.lineage, b'{"number": 3}'),)))
     with pytest.raises(PermanentError, match=r"/edl/v1/jobs/digits/lineage: .* is missing"):
         await leader.durable()
+
+
+async def test_records_of_generations_and_head_are_fenced_by_one_another(leader):
+    """Rules 76, 87: a record compares head and lineage, head the record; an older master changes nothing."""
+    generation = Generation(
+        number=1,
+        lineage=Lineage(1),
+        members=(GroupMember(name=PLACE.name, incarnation=PLACE.incarnation, address="unix:/t"),),
+        head=HeadState(state=StateId(lineage=Lineage(1), generation=0, step=0)),
+    )
+    one = GenerationRecord(current=generation)
+    two = GenerationRecord(current=replace(generation, number=2, planned_from=1), before=generation)
+    first = RecordGeneration(old=None, new=one, head=None, lineage=FIRST)
+    assert isinstance(await leader.write(first), Conflict)  # there is no lineage
+    await leader.write(RaiseLineage(old=None, new=FIRST, route=None))
+    assert isinstance(await leader.write(first), Committed)
+    assert isinstance(await leader.write(first), Conflict)
+    head = SwapHead(parent=None, lineage=FIRST, manifest=ManifestId("m1"), generation=one)
+    assert isinstance(await leader.write(replace(head, generation=two)), Conflict)
+    assert isinstance(await leader.write(head), Committed)
+    second = RecordGeneration(old=one, new=two, head=None, lineage=FIRST)
+    assert isinstance(await leader.write(second), Conflict)  # head is m1 by now
+    assert isinstance(await leader.write(replace(second, head=ManifestId("m1"))), Committed)
+    assert (await leader.durable()).generation == two
