@@ -14,7 +14,7 @@ from master.api.group_shares import copy_marks, data_of
 from master.api.messages.generations import CopyWanted, Generation, OfferState
 from master.api.messages.to_members import OfferAnswered
 from master.group.generations import is_gathering
-from master.group.group_events import CopyDue
+from master.group.group_events import CheckpointDue
 from master.group.group_state import CopyPhase, GroupState, GroupTurn, Replica, ShardOffer, StateCommit
 from master.group.membership import keys_of
 from master.job.domain.durable_records import SECOND, SwapHead
@@ -48,7 +48,7 @@ def _training(state: GroupState) -> Generation | None:
     return state.before or (state.current if state.synced >= state.current.number else None)
 
 
-def handle_due(turn: GroupTurn, event: CopyDue) -> None:
+def handle_due(turn: GroupTurn, event: CheckpointDue) -> None:
     """The first rank is asked for a copy, where there is something new to copy."""
     state, training = turn.state, _training(turn.state)
     if state.pace.due != event.deadline:

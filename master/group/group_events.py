@@ -47,15 +47,15 @@ class LeaveDue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyDue:
+class CheckpointDue:
     """It is time for a checkpoint."""
 
     deadline: Instant
 
 
-GroupDeadline = JoinersGathered | ReplicaSilent | LeaveDue | CopyDue | ReclaimWindowEnded | ReconnectWindowEnded
+GroupDeadline = JoinersGathered | ReplicaSilent | LeaveDue | CheckpointDue | ReclaimWindowEnded | ReconnectWindowEnded
 
-GroupEvent = (
+GroupCoreEvent = (
     MessageReceived
     | StreamBroken
     | Persisted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from master.group.group_events import CopyDue, GroupDeadline, JoinersGathered, LeaveDue, ReplicaSilent
+from master.group.group_events import CheckpointDue, GroupDeadline, JoinersGathered, LeaveDue, ReplicaSilent
 from master.group.group_state import GroupState
 from master.group.membership import silences
 from master.job.domain.durable_records import Instant
@@ -29,4 +29,4 @@ def _of(state: GroupState) -> Iterator[tuple[Instant, GroupDeadline]]:
     if state.reclaim_ends is not None:
         yield state.reclaim_ends, ReclaimWindowEnded(deadline=state.reclaim_ends)
     if state.pace.due is not None and state.record is not None and not state.is_complete and not state.failed:
-        yield state.pace.due, CopyDue(deadline=state.pace.due)
+        yield state.pace.due, CheckpointDue(deadline=state.pace.due)

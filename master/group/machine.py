@@ -16,7 +16,7 @@ from master.api.messages.to_members import Fenced, Refused
 from master.api.servers_answer import ServersAnswer
 from master.errors import InvariantViolationError
 from master.group import commits, declaration, ending, generations, plans, reports, suspects
-from master.group.group_events import CopyDue, GroupEvent, JoinersGathered, LeaveDue, ReplicaSilent
+from master.group.group_events import CheckpointDue, GroupCoreEvent, JoinersGathered, LeaveDue, ReplicaSilent
 from master.group.group_state import GroupState, GroupStep, GroupTurn, Replica
 from master.job.domain.durable_records import (
     Durable,
@@ -74,7 +74,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Gr
     return turn.step()
 
 
-def handle(state: GroupState, event: GroupEvent, now: Instant) -> GroupStep:
+def handle(state: GroupState, event: GroupCoreEvent, now: Instant) -> GroupStep:
     """The state after the event, and the effects in order.  Raises InvariantViolationError for an impossible event."""
     if state.is_over:
         return GroupStep(state=state, effects=())
@@ -184,7 +184,7 @@ HANDLERS: Final[Mapping[type, Callable[[GroupTurn, Any], None]]] = {
     JoinersGathered: plans.handle_gathered,
     ReplicaSilent: reports.handle_silent,
     LeaveDue: plans.handle_leave_due,
-    CopyDue: commits.handle_due,
+    CheckpointDue: commits.handle_due,
     ReclaimWindowEnded: reports.handle_reclaim_ended,
     ReconnectWindowEnded: reports.handle_window_ended,
 }
