@@ -18,6 +18,7 @@ EdlError
 ├── FencedError                   this process is stale: drop leases and gradients, register again (rule 14)
 │   └── StaleLineageError             the model was rolled back; gradients of the older one are worthless
 ├── StepAborted                   the group broke in the middle of a step, which comes again (rule 73)
+├── CollectiveAborted             a group's operation was aborted: leave the group, connect that of the next generation
 └── InvariantViolationError       a bug: crash, and say what was seen
 
 GracePeriodExpired is outside the tree: it is not an error, but ends a process at the end of its grace period.
@@ -113,6 +114,13 @@ class StaleLineageError(FencedError):
 
 class StepAborted(EdlError):  # noqa: N818  an ordinary end of a step, not a fault
     """The group broke in the middle of this step: nothing of it is applied, and `begin_step` gives it again."""
+
+
+class CollectiveAborted(EdlError):  # noqa: N818 - what happened to the group; often on purpose, and no fault
+    """`abort` was called, a member is lost or a deadline has passed: the group is unusable (rule 73).
+
+    An array that was being reduced holds anything; state that was being received is nothing (rules 68, 71).
+    """
 
 
 class InvariantViolationError(EdlError):

@@ -31,7 +31,7 @@ class PeerRole(StrEnum):
 
     TRAINER = "client"  # may push and pull; probes have this role too
     SERVER = "peer"  # may also send copies of buckets and backup pushes
-    MEMBER = "member"  # of a group: the connection is one between two members of it (`collective`)
+    MEMBER = "member"  # of a group: the connection is one between two members of it (`trainer_sdk.collective`)
 
 
 def welcome_client(channel: FrameChannel, security: Security, incarnation: str) -> tuple[str, PeerRole]:
