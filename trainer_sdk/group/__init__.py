@@ -1,4 +1,8 @@
 """Groups: trainers that each hold the whole model and all-reduce their gradients (rules 63 to 96).
 
-`port` says what a framework layer gives and gets.
+- `port`: what a framework layer gives to a group, and what it gets.
+- `core`: a member's decisions, pure.
+- `captured_state`: a replica as a stream and as a checkpoint file.
+- `collectives`: the connections of the generations that this process is in.
+- `member_runtime`: the threads around them.
 """

@@ -1,0 +1,103 @@
+"""A group member whose model counts how often each record was trained: `group_counter.py FOLDER MASTER ORDINAL`.
+
+FOLDER has a folder `sockets` of mode 0700 and the checkpoints; the result is NAME.json there.
+"""
+
+import json
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import numpy as np
+
+from master.api.checkpoints.storage import open_storage
+from master.api.identities import DatasetSpec, Incarnation, MemberName
+from master.api.wire.hello import Hello
+from trainer_sdk.collective import CollectiveListener
+from trainer_sdk.errors import StepAborted
+from trainer_sdk.group.core.member_state import MemberState
+from trainer_sdk.group.member_runtime import MemberRuntime, RuntimeSettings
+from trainer_sdk.group.port import CapturedState, GroupFinish
+from trainer_sdk.master_stream import MasterAddress
+from trainer_sdk.record_order import RecordOrder
+from trainer_sdk.runtime.drain_signal import DrainSignal
+from trainer_sdk.transport.security import Security
+
+DATASET = DatasetSpec(name="counted", size=50, epochs=150, batch_size=7, seed=3)
+PAUSE_S = 0.05  # of a step, until the file `hurry` is there
+
+
+class Counter:
+    """The replica: a count of each record, beside weights whose first values are this process's own."""
+
+    layout = "counts-50"
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(DATASET.size, dtype=np.int64)
+        self.weights = np.random.default_rng().normal(size=50_000).astype(np.float32)
+
+    def capture(self) -> CapturedState:
+        return CapturedState(arrays={"counts": self.counts.copy(), "weights": self.weights.copy()})
+
+    def restore(self, captured: CapturedState) -> None:
+        self.counts[:] = captured.arrays["counts"]
+        self.weights[:] = captured.arrays["weights"]
+
+
+def main(folder: Path, master: str, ordinal: int) -> None:
+    incarnation = uuid.uuid4().hex[:12]
+    listener = CollectiveListener(f"unix:{folder}/sockets", Security(), incarnation)
+    state = MemberState(
+        name=MemberName(f"trainer-{ordinal}"),
+        ordinal=ordinal,
+        incarnation=Incarnation(incarnation),
+        address=listener.address,
+        dataset=DATASET,
+        layout=Counter.layout,
+    )
+    replica = Counter()
+    runtime = MemberRuntime(
+        state,
+        replica=replica,
+        listener=listener,
+        storage=open_storage(str(folder / "checkpoints")),
+        master=MasterAddress(target=master, hello=Hello(job="counted", software="test")),
+        settings=RuntimeSettings(checkpoint_every_s=1.0),
+    )
+    signal = DrainSignal(lambda: runtime.drain(grace_s=20.0, reason="SIGTERM"))
+    signal.install()
+    order = RecordOrder(DATASET)
+    redone = 0
+    try:
+        while not isinstance(step := runtime.begin_step(), GroupFinish):
+            redone += step.is_redo
+            gradient = np.zeros(DATASET.size, dtype=np.int64)
+            if step.positions:
+                np.add.at(gradient, order.records(step.positions), 1)
+            if not (folder / "hurry").exists():
+                time.sleep(PAUSE_S)
+            update = np.full(replica.weights.shape, len(step.positions), dtype=np.float32)
+            try:
+                runtime.all_reduce(update)
+                runtime.all_reduce(gradient)
+            except StepAborted:
+                continue
+            if runtime.end_step():
+                replica.counts += gradient
+                replica.weights += update / step.records
+        result = {
+            "reason": str(step.reason),
+            "counts": replica.counts.tolist(),
+            "weights": replica.weights.tobytes().hex()[:4096],
+            "step": runtime.step,
+            "redone": redone,
+        }
+        (folder / f"trainer-{ordinal}.json").write_text(json.dumps(result))
+    finally:
+        runtime.close("the loop has ended")
+        signal.restore()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,100 @@
+"""Connections of this process's generations: made in the background, aborted from any thread, closed late (79, 82)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from master.api.identities import Incarnation
+from master.api.messages.generations import Generation
+from trainer_sdk.collective import CollectiveAborted, CollectiveListener, HostCollective, Peer
+from trainer_sdk.group.core.member_state import rank_in
+
+CONNECT_S: Final = 60.0  # for all members to connect; a joiner waits for the others to hear of the plan
+IDLE_S: Final = 3600.0  # a member waits for the slowest step of another; the master ends it earlier (rule 74)
+
+
+class GroupCollectives:
+    """The groups by their generation's number.  Methods may be called from any thread; none waits."""
+
+    def __init__(self, listener: CollectiveListener) -> None:
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._groups: dict[int, HostCollective] = {}
+        self._wanted: dict[int, str] = {}  # keys of groups that are connected or connecting
+        self._closing: list[threading.Thread] = []
+
+    def get(self, number: int) -> HostCollective | None:
+        with self._lock:
+            return self._groups.get(number)
+
+    def connect(
+        self,
+        record: Generation,
+        incarnation: Incarnation,
+        *,
+        connected: Callable[[int], object],
+        failed: Callable[[int], object],
+    ) -> None:
+        """Connects in a thread of its own, which calls `connected` or `failed`."""
+        key = f"{record.lineage}-{record.number}"
+        with self._lock:
+            self._wanted[record.number] = key
+
+        def run() -> None:
+            try:
+                group = self._listener.connect(
+                    key=key,
+                    rank=rank_in(record, incarnation),
+                    members=[Peer(str(member.incarnation), member.address) for member in record.members],
+                    budget_s=CONNECT_S,
+                    idle_s=IDLE_S,
+                )
+            except CollectiveAborted:
+                failed(record.number)
+                return
+            with self._lock:
+                is_wanted = record.number in self._wanted
+                if is_wanted:
+                    self._groups[record.number] = group
+            if is_wanted:
+                connected(record.number)
+            else:
+                group.abort("the generation was left")
+                group.close()
+
+        threading.Thread(target=run, name=f"edl-group-{record.number}", daemon=True).start()
+
+    def abort(self, number: int, reason: str) -> None:
+        """Every operation of this generation, here and at its members, ends at once."""
+        with self._lock:
+            key = self._wanted.pop(number, None)
+            group = self._groups.pop(number, None)
+        if key is not None:
+            self._listener.abort(key, reason)
+        if group is not None:
+            group.abort(reason)
+            self._close(group)
+
+    def close_group(self, number: int) -> None:
+        with self._lock:
+            self._wanted.pop(number, None)
+            group = self._groups.pop(number, None)
+        if group is not None:
+            self._close(group)
+
+    def close(self) -> None:
+        """Leaves all groups in an orderly way, and listens no more."""
+        for number in tuple(self._wanted):
+            self.close_group(number)
+        for thread in tuple(self._closing):
+            thread.join()
+        self._listener.close()
+
+    def _close(self, group: HostCollective) -> None:
+        """In a thread: a peer that does not read is waited for, a few seconds."""
+        self._closing = [thread for thread in self._closing if thread.is_alive()]
+        thread = threading.Thread(target=group.close, name="edl-group-close", daemon=True)
+        self._closing.append(thread)
+        thread.start()

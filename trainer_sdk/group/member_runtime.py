@@ -1,0 +1,405 @@
+"""Runtime of a group member: the core between the master's stream, the collectives and the script's thread (ADR 0236).
+
+One lock guards the state; the thread that brings an event handles it.  The script's thread does the work that the
+state asks for, without the lock; a message of the master aborts its collective at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+from time import monotonic
+from typing import assert_never, cast
+
+from master.api.checkpoints.storage import Storage
+from master.api.group_shares import steps_per_epoch
+from master.api.messages.generations import ReplicaRegistered
+from master.api.messages.to_members import MasterMessage, ToReplica
+from trainer_sdk.collective import CollectiveAborted, CollectiveListener, HostCollective
+from trainer_sdk.errors import CheckpointError, MasterUnavailableError, StepAborted, UsageError, WireError
+from trainer_sdk.group.captured_state import MAX_STATE_BYTES, StateReceiver, read_copy, stream_pieces, write_copy
+from trainer_sdk.group.collectives import GroupCollectives
+from trainer_sdk.group.core.control_words import (
+    MAX_ENTRY_BYTES,
+    MAX_WORD_BYTES,
+    decode_entry,
+    decode_word,
+    encode_entry,
+    encode_word,
+)
+from trainer_sdk.group.core.member_events import (
+    AbortGroup,
+    Await,
+    CloseGroup,
+    ConnectGroup,
+    ContributeWord,
+    CopyDue,
+    CopyTaken,
+    CopyWritten,
+    DrainAsked,
+    FinalHookDone,
+    FinishScript,
+    GatherStates,
+    GiveStep,
+    GraceEnded,
+    GroupConnected,
+    GroupEffect,
+    GroupEvent,
+    GroupFailed,
+    LoadHead,
+    ReceiveState,
+    RefuseScript,
+    ReplicaTorn,
+    ReportRequested,
+    ScriptRaised,
+    ScriptWork,
+    SendState,
+    StatesGathered,
+    StatesSent,
+    StateTaken,
+    StepApplied,
+    StepReduced,
+    StreamClosed,
+    StreamOpened,
+    TakeCopy,
+    TellMaster,
+    WordsGathered,
+)
+from trainer_sdk.group.core.member_state import MemberPhase, MemberState
+from trainer_sdk.group.core.script_work import next_work
+from trainer_sdk.group.core.transitions import give, handle_member, leave_job
+from trainer_sdk.group.port import CapturedState, GroupFinish, HostArray, ReplicaState, StepShare
+from trainer_sdk.master_stream import DRAIN_LIMIT_S, MasterAddress, MasterStream
+
+MAX_GATHER_BYTES = 64 << 20
+FIRST_REPORT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSettings:
+    """Times of a member."""
+
+    master_budget_s: float = 120.0  # without any master, while nothing else can be done
+    checkpoint_every_s: float = 60.0
+
+
+class MemberRuntime:
+    """A `GroupRuntime` over a master.  `close` it in any case."""
+
+    def __init__(
+        self,
+        state: MemberState,
+        *,
+        replica: ReplicaState,
+        listener: CollectiveListener,
+        storage: Storage,
+        master: MasterAddress,
+        settings: RuntimeSettings,
+    ) -> None:
+        """`state` is that of a process that has just begun; its address is the listener's."""
+        self._state = state
+        self._replica, self._storage, self._settings = replica, storage, settings
+        self._groups = GroupCollectives(listener)
+        self._changed = threading.Condition(threading.RLock())
+        self._complaint = ""
+        self._apart_since_s: float | None = monotonic()
+        self._apart_reason = "no answer yet"
+        self._report_every_s = FIRST_REPORT_S
+        self._is_reducing = self._is_closed = False
+        self._steps_begun, self._step_began_s = 0, 0.0
+        self._last_number, self._last_end_s, self._pause_s = 0, 0.0, 0.0
+        self._times: deque[tuple[float, int]] = deque(maxlen=32)
+        self.metrics: Mapping[str, float] = {}
+        self._share: StepShare | None = None
+        self._stream = MasterStream(self)
+        self._stream.connect(master)
+        self._stream.after(self._report_every_s, self._report)
+        self._stream.after(settings.checkpoint_every_s, self._copy_due)
+
+    # ---- the script's side ------------------------------------------------------------------------------------------
+
+    def begin_step(self) -> StepShare | GroupFinish:
+        self._handle(StepApplied())
+        began_s = monotonic()
+        while True:
+            with self._changed:
+                work = next_work(self._state)
+                if isinstance(work, Await):
+                    self._wait(began_s)
+                    continue
+                if isinstance(work, GiveStep):
+                    self._state = give(self._state)
+                    self._note_step(work.share)
+                    return work.share
+            if isinstance(work, FinishScript):
+                return work.finish
+            self._carry_out(work)
+
+    def all_reduce(self, array: HostArray, *, dtype: str = "") -> None:
+        with self._changed:
+            number = self._state.number
+            group = self._groups.get(number) if self._state.is_step_given else None
+        if group is None:
+            raise StepAborted("the group broke: begin_step() gives this step again")
+        self._is_reducing = True
+        try:
+            group.all_reduce(array, dtype or None)
+        except (CollectiveAborted, WireError) as error:
+            self._handle(GroupFailed(number=number))
+            raise StepAborted(str(error)) from error
+        finally:
+            self._is_reducing = False
+
+    def end_step(self) -> bool:
+        words = [effect for effect in self._handle(StepReduced()) if isinstance(effect, ContributeWord)]
+        if not words:
+            return False
+        (word,) = words
+        try:
+            texts = self._group(word.number).all_gather(encode_word(word.word), MAX_WORD_BYTES)
+            self._handle(WordsGathered(number=word.number, words=tuple(map(decode_word, texts))))
+        except (CollectiveAborted, WireError):
+            self._handle(GroupFailed(number=word.number))
+        with self._changed:
+            is_complete = self._state.phase is MemberPhase.COMPLETE
+            if is_complete and self._share is not None:
+                self._last_end_s = monotonic()
+                self._times.append((self._last_end_s - self._step_began_s, len(self._share.positions)))
+            return is_complete
+
+    def gather(self, data: bytes) -> list[bytes]:
+        with self._changed:
+            state = self._state
+            number = state.number if state.phase is MemberPhase.COMPLETE and not state.broken else 0
+        try:
+            return self._group(number).all_gather(data, MAX_GATHER_BYTES)
+        except (CollectiveAborted, WireError) as error:
+            self._handle(GroupFailed(number=number))
+            raise StepAborted(str(error)) from error
+
+    @property
+    def rank(self) -> int:
+        return max(0, self._state.rank)
+
+    @property
+    def size(self) -> int:
+        record = self._state.record
+        return 1 if record is None else len(record.members)
+
+    @property
+    def step(self) -> int:
+        return self._state.step
+
+    @property
+    def epoch(self) -> int:
+        return self._state.step // steps_per_epoch(self._state.dataset)
+
+    @property
+    def is_leader(self) -> bool:
+        return self._state.rank == 0
+
+    @property
+    def is_draining(self) -> bool:
+        return self._state.is_leaving
+
+    def request_copy(self) -> None:
+        """A checkpoint at the next boundary, as when one is due."""
+        self._handle(CopyDue())
+
+    def script_raised(self, message: str) -> None:
+        """Tells the master that the script raised in the step in hand (M4)."""
+        self._handle(ScriptRaised(message=message))
+
+    def final_hook_done(self) -> None:
+        self._handle(FinalHookDone())
+
+    def drain(self, *, grace_s: float, reason: str) -> None:
+        """Leaves by the next planned generation, at the latest after `grace_s`.  Safe in a signal handler."""
+        self._stream.post(lambda: self._handle(DrainAsked(grace_s=grace_s, reason=reason)))
+        self._stream.after(grace_s, lambda: self._handle(GraceEnded()))
+
+    def close(self, reason: str = "done") -> None:
+        """Says goodbye to the master and the members.  A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._perform(leave_job(reason))
+        self._groups.close()
+        self._stream.close(farewell_s=DRAIN_LIMIT_S)
+
+    # ---- the script's work ------------------------------------------------------------------------------------------
+
+    def _carry_out(self, work: ScriptWork) -> None:
+        match work:
+            case LoadHead(number=number, head=head):
+                loaded = read_copy(self._storage, head.files[0])
+                if loaded.state != head.state:
+                    raise CheckpointError(head.files[0].name, f"is at {loaded.state}, not at {head.state}")
+                self._restore(loaded.captured, StateTaken(number=number, state=head.state, skipped=loaded.skipped))
+            case TakeCopy():
+                self._take_copy(work)
+            case GatherStates() | SendState() | ReceiveState():
+                try:
+                    self._exchange(work, self._group(work.number))
+                except (CollectiveAborted, WireError):
+                    self._handle(GroupFailed(number=work.number))
+            case Await() | GiveStep() | FinishScript():
+                return
+            case _:
+                assert_never(work)
+
+    def _exchange(self, work: GatherStates | SendState | ReceiveState, group: HostCollective) -> None:
+        match work:
+            case GatherStates(number=number, entry=entry):
+                entries = group.all_gather(encode_entry(entry), MAX_ENTRY_BYTES)
+                self._handle(StatesGathered(number=number, entries=tuple(map(decode_entry, entries))))
+            case SendState(number=number, to=to):
+                captured = self._replica.capture()
+                for rank in to:
+                    group.send_state(rank, stream_pieces(captured))
+                self._handle(StatesSent(number=number))
+            case ReceiveState(number=number, source=source):
+                receiver = StateReceiver()
+                group.receive_state(source, receiver.place, MAX_STATE_BYTES)
+                taken = StateTaken(number=number, state=work.state, skipped=work.skipped)
+                self._restore(receiver.finish(), taken)
+            case _:
+                assert_never(work)
+
+    def _restore(self, captured: CapturedState, taken: StateTaken) -> None:
+        try:
+            self._replica.restore(captured)
+        except BaseException:
+            self._handle(ReplicaTorn())
+            raise
+        self._handle(taken)
+
+    def _take_copy(self, work: TakeCopy) -> None:
+        """Copies now, writes in a thread; at most one at a time, for the core asks for no second one before."""
+        captured = self._replica.capture()
+        self._handle(CopyTaken(work=work))
+        name = f"replica-{work.state.lineage}-{work.state.generation}-{work.state.step}-{self._state.incarnation}"
+        dataset = self._state.dataset
+
+        def write() -> None:
+            file = None
+            try:
+                file = write_copy(
+                    self._storage,
+                    f"{name}-{work.number}.npz",
+                    captured,
+                    dataset=dataset,
+                    state=work.state,
+                    skipped=work.skipped,
+                )
+            except (CheckpointError, UsageError) as error:
+                sys.stderr.write(f"edl: {error}; training continues, the next checkpoint will be attempted\n")
+            finally:
+                self._handle(CopyWritten(number=work.number, file=file))
+
+        threading.Thread(target=write, name="edl-copy", daemon=True).start()
+
+    def _group(self, number: int) -> HostCollective:
+        group = self._groups.get(number)
+        if group is None:
+            raise CollectiveAborted(f"generation {number} was left")
+        return group
+
+    def _note_step(self, share: StepShare) -> None:
+        now_s = monotonic()
+        if self._last_end_s and share.generation != self._last_number:
+            self._pause_s = now_s - self._last_end_s
+        self._last_number, self._share = share.generation, share
+        self._steps_begun, self._step_began_s = self._steps_begun + 1, now_s
+
+    def _wait(self, began_s: float) -> None:
+        if self._complaint:
+            raise UsageError(self._complaint)
+        apart_s, budget_s = self._apart_since_s, self._settings.master_budget_s
+        if apart_s is not None and monotonic() - max(began_s, apart_s) > budget_s:
+            raise MasterUnavailableError(
+                f"no master of this job could be reached for {budget_s:g} s ({self._apart_reason}). "
+                "Is the job's master running, is EDL_MASTER its address, and does EDL_TLS_DIR hold for both sides?"
+            )
+        self._changed.wait(timeout=0.5)
+
+    # ---- events in, effects out -------------------------------------------------------------------------------------
+
+    def _handle(self, event: GroupEvent) -> tuple[GroupEffect, ...]:
+        with self._changed:
+            step = handle_member(self._state, event)
+            self._state = step.state
+            self._perform(step.effects)
+            self._changed.notify_all()
+            return step.effects
+
+    def _perform(self, effects: tuple[GroupEffect, ...]) -> None:
+        for effect in effects:
+            match effect:
+                case TellMaster(message=message):
+                    self._stream.send((message,))
+                case ConnectGroup(record=record):
+                    self._groups.connect(
+                        record,
+                        self._state.incarnation,
+                        connected=lambda number: self._handle(GroupConnected(number=number)),
+                        failed=lambda number: self._handle(GroupFailed(number=number)),
+                    )
+                case AbortGroup(number=number):
+                    self._groups.abort(number, "the generation was left")
+                case CloseGroup(number=number):
+                    self._groups.close_group(number)
+                case RefuseScript(field=field, message=message):
+                    self._complaint = f"{field}: {message}"
+                case ContributeWord():
+                    continue  # by the script's thread
+                case _:
+                    assert_never(effect)
+
+    def _report(self) -> None:
+        with self._changed:
+            times = tuple(self._times)
+        total_s = sum(time_s for time_s, _ in times)
+        report = ReportRequested(
+            is_reducing=self._is_reducing,
+            steps_begun=self._steps_begun,
+            median_step_s=median(time_s for time_s, _ in times) if times else 0.0,
+            samples_per_s=sum(count for _, count in times) / total_s if total_s else 0.0,
+            pause_s=self._pause_s,
+            metrics=self.metrics,
+        )
+        self._handle(report)
+        if not self._is_closed:
+            self._stream.after(self._report_every_s, self._report)
+
+    def _copy_due(self) -> None:
+        self._handle(CopyDue())
+        if not self._is_closed:
+            self._stream.after(self._settings.checkpoint_every_s, self._copy_due)
+
+    # ---- the stream's side: StreamListener --------------------------------------------------------------------------
+
+    def stream_opened(self) -> None:
+        self._handle(StreamOpened())
+
+    def stream_broken(self, reason: str) -> None:
+        with self._changed:
+            self._apart_since_s = self._apart_since_s or monotonic()
+            self._apart_reason = reason
+        self._handle(StreamClosed())
+
+    def refused(self, reason: str) -> None:
+        with self._changed:
+            self._complaint = f"the master refuses this trainer: {reason}"
+            self._changed.notify_all()
+
+    def received(self, messages: tuple[MasterMessage, ...]) -> None:
+        for message in messages:
+            if isinstance(message, ReplicaRegistered):
+                self._apart_since_s = None
+                self._report_every_s = max(0.05, message.report_every_s)
+            self._handle(cast(ToReplica, message))
