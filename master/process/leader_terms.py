@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from master import group, job
 from master.durable.checkpoint_folder import CheckpointFolder
 from master.errors import FencedError, StoreUnavailableError
 from master.leadership.election import Election, HeldTerm
@@ -93,6 +94,7 @@ class LeaderTerms:
             history=self._settings.history,
             fell_back=unhandled,
             checks_invariants=self._settings.checks_invariants,
+            core=group if self._settings.is_group else job,
         )
         log.info("term %d serves job %s", term_number, self._settings.job)
         self._counts.terms += 1

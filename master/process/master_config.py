@@ -30,6 +30,7 @@
 | EDL_PARENT_PID         | exit when this is no longer the parent process                        |                   |
 | EDL_STANDBY            | 1: wait for SIGUSR1, which reports that the previous master is dead   | 0                 |
 | EDL_LOG_LEVEL          | DEBUG, INFO, WARNING or ERROR                                         | INFO              |
+| EDL_GROUP              | 1: a group, whose trainers all hold the model; needs EDL_SERVERS 0    | 0                 |
 | EDL_CHECK_INVARIANTS   | 1: check the core's invariants after each event (slow)                | 0                 |
 """
 
@@ -111,6 +112,7 @@ class Settings:
     is_standby: bool
     log_level: str
     checks_invariants: bool
+    is_group: bool = False  # trainers all hold the model (`master.group`)
 
     @property
     def asked(self) -> str:
@@ -155,6 +157,7 @@ class Settings:
             is_standby=environ.get("EDL_STANDBY", "0") == "1",
             log_level=_log_level(environ),
             checks_invariants=environ.get("EDL_CHECK_INVARIANTS", "0") == "1",
+            is_group=_is_group(environ),
         )
 
 
@@ -184,6 +187,14 @@ def _check_version(environ: Mapping[str, str]) -> None:
             f"is {version!r}; this EDL reads {ENV_VERSION}",
             hint="Use the same EDL release on cluster and image",
         )
+
+
+def _is_group(environ: Mapping[str, str]) -> bool:
+    is_group = environ.get("EDL_GROUP", "0") == "1"
+    if is_group and whole_number(environ, "EDL_SERVERS", default=0, least=0):
+        problem = "is 1, but EDL_SERVERS gives the job parameter servers"
+        raise InvalidSettingError("EDL_GROUP", problem, hint="A group's trainers hold the model: leave one of them out")
+    return is_group
 
 
 def _max_servers(environ: Mapping[str, str]) -> int:

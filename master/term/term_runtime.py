@@ -20,7 +20,7 @@ import logging
 import time
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
-from typing import Any, Final, assert_never
+from typing import Any, Final, Protocol, assert_never
 
 from master import job
 from master.api.errors import ContractError, MessageError
@@ -74,6 +74,20 @@ NEVER: Final = Instant(2**63 - 1)
 CLOCK_CHECK_S: Final = 1.0  # a term with nothing to do still looks this often whether it may act
 
 
+class DecisionCore(Protocol):
+    """The pure core that a term runs: `master.job`, or `master.group` for a group (ADR 0232).  States are its own."""
+
+    def initial(self, config: JobConfig, durable: Durable, term: Term, now: Instant) -> Any: ...
+
+    def handle(self, state: Any, event: Any, now: Instant) -> Any: ...
+
+    def deadlines(self, state: Any) -> tuple[tuple[Instant, Any], ...]: ...
+
+    def check_invariants(self, state: Any) -> None: ...
+
+    def status(self, state: Any, now: Instant) -> JobStatus: ...
+
+
 class TermRuntime:
     """From `run` until it raises, the only owner of this job's state in this process."""
 
@@ -90,7 +104,9 @@ class TermRuntime:
         history: HistoryId | None = None,
         fell_back: str = "",
         checks_invariants: bool = False,
+        core: DecisionCore = job,
     ) -> None:
+        self._core = core
         self._folder = folder
         self._history = history  # of what this job commits; None: it has no name, and the folder to itself
         self._fell_back = fell_back  # to which checkpoint, and why; empty: to none
@@ -105,7 +121,7 @@ class TermRuntime:
         self._tasks: set[asyncio.Task[None]] = set()
         self._head_file = HeadFile(folder)
         self._failure: BaseException | None = None  # of one of them: a bug, for what can go wrong is an event
-        step = job.initial(config, durable, term, _now())
+        step = core.initial(config, durable, term, _now())
         self._state = step.state
         self._first_effects = step.effects
         self._head = durable.head
@@ -157,21 +173,22 @@ class TermRuntime:
             self._check_deadlines(now)
 
     def _check_deadlines(self, now: Instant) -> None:
-        for at, deadline in job.deadlines(self._state):
+        for at, deadline in self._core.deadlines(self._state):
             if at <= now:
                 self._handle(deadline, now)
         self._is_changed = False
-        self._next_deadline = min((at for at, _ in job.deadlines(self._state)), default=NEVER)
+        self._next_deadline = min((at for at, _ in self._core.deadlines(self._state)), default=NEVER)
         self._next_deadline_check = Instant(now + DEADLINE_GRAIN_NS)
 
     def _handle(self, event: CoreEvent, now: Instant) -> None:
-        step = job.handle(self._state, event, now)
-        self._promotions.observe(self._state, event, now)
+        step = self._core.handle(self._state, event, now)
+        if self._core is job:
+            self._promotions.observe(self._state, event, now)
         self._state = step.state
         self._is_changed = True
         self._counts.events += 1
         if self._checks_invariants:
-            job.check_invariants(self._state)
+            self._core.check_invariants(self._state)
         self._perform(step.effects)
 
     def _wait_s(self) -> float:
@@ -326,7 +343,7 @@ class TermRuntime:
     def status(self) -> JobStatus:
         """The job as of now.  Any thread may call it: the state is one frozen value."""
         state = self._state
-        status = job.status(state, _now())
+        status = self._core.status(state, _now())
         store_outage = self._persistence.problem or self._held_term.store_problem
         store_problem = f"training continues, checkpoints wait: {store_outage}" if store_outage else ""
         checkpoint_problem = self._head_file.problem or status.checkpoint_problem

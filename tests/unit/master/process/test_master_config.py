@@ -162,3 +162,10 @@ def test_a_most_that_cannot_be_is_refused_by_name(servers):
     """Below what the job begins with, or of a job without servers."""
     with pytest.raises(InvalidSettingError, match="EDL_MAX_SERVERS"):
         Settings.from_environment({**LEAST, **servers})
+
+
+def test_a_group_has_no_parameter_servers():
+    assert Settings.from_environment({**LEAST, "EDL_GROUP": "1"}).is_group
+    assert not Settings.from_environment(LEAST).is_group
+    with pytest.raises(InvalidSettingError, match="EDL_GROUP: is 1, but EDL_SERVERS"):
+        Settings.from_environment({**LEAST, "EDL_GROUP": "1", "EDL_SERVERS": "1"})

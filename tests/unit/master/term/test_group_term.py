@@ -1,0 +1,66 @@
+"""A term of a group: the shell runs the group's core, and the next term goes on with its record (rules 76, 91)."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from master.api.checkpoints.local_storage import LocalStorage
+from master.api.messages.from_members import Declare
+from master.api.messages.generations import NewGeneration, ReplicaRegistered
+from master.api.wire.hello import Hello
+from master.durable.checkpoint_folder import CheckpointFolder
+from master.process.grpc_server import MasterServer
+from master.process.leader_terms import LeaderTerms
+from master.process.master_config import Settings
+from master.store.memory_store import MemoryCluster, MemoryStore
+from master.term.counters import Counters
+from master.term.member_streams import MemberStream
+from tests.unit.master.group.group_driver import SPEC, key, registration
+
+WAIT_S = 60.0
+
+
+@asynccontextmanager
+async def serving(folder, store):
+    """The term of a group's master."""
+    settings = Settings.from_environment(
+        {"EDL_JOB": "digits", "EDL_CHECKPOINT_URI": str(folder), "EDL_GROUP": "1", "EDL_CHECK_INVARIANTS": "1"}
+    )
+    server = MasterServer(hello=Hello(job="digits"), token="")
+    storage = CheckpointFolder(LocalStorage(folder))
+    terms = LeaderTerms(settings=settings, store=store, folder=storage, server=server, counts=Counters())
+    life = asyncio.create_task(terms.run(holder="me"))
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while server.term is None:  # noqa: ASYNC110 - the server tells nobody
+                await asyncio.sleep(0)
+        yield server.term
+    finally:
+        life.cancel()
+        await asyncio.gather(life, return_exceptions=True)
+
+
+async def first_of(stream, kind):
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            for message in await stream.take():
+                if isinstance(message, kind):
+                    return message
+
+
+async def test_the_next_term_goes_on_with_the_record_that_the_store_has(tmp_path):
+    cluster, member = MemoryCluster(), key("t0")
+    store = MemoryStore(cluster, cluster.store("digits").keys)
+    async with serving(tmp_path, store) as term:
+        stream = MemberStream("test")
+        term.open(stream)
+        await term.receive(stream, (registration(member), Declare(dataset=SPEC, layout="l")))
+        assert (await first_of(stream, ReplicaRegistered)).dataset is None
+        record = (await first_of(stream, NewGeneration)).record
+        assert (record.number, record.members[0].incarnation) == (1, member.incarnation)
+        assert term.status().generation == 1
+    async with serving(tmp_path, store) as term:
+        stream = MemberStream("test")
+        term.open(stream)
+        await term.receive(stream, (registration(member, generation=1),))
+        assert (await first_of(stream, NewGeneration)).record == record
+        assert term.status().generation == 1
