@@ -131,8 +131,8 @@ def _handle_message(turn: GroupTurn, event: MessageReceived) -> None:
         return
     handler, replica = MESSAGE_HANDLERS.get(type(message)), turn.state.try_replica(sender)
     if handler is None:
-        text = "this job is a group: its trainers hold the model, and there are no shards and no parameter servers"
-        turn.send(sender, Refused(field="group", message=text))
+        text = "the job's trainers hold the model (spec.group), and this script asks for shards or parameter servers: "
+        turn.send(sender, Refused(field="group", message=text + "remove spec.group"))
     elif replica is None:
         turn.send(sender, Fenced(reason="not registered with this master: register again"))
     else:

@@ -148,6 +148,7 @@ def _entries(durable: Durable) -> dict[Key, Entry]:
         KEYS.route: encode_document(durable.route) if durable.route else None,
         KEYS.intents: encode_document(IntentsRecord(intents=durable.intents)) if durable.intents else None,
         KEYS.backups: encode_document(durable.backups) if durable.backups else None,
+        KEYS.generation: encode_document(durable.generation) if durable.generation else None,
         KEYS.servers: str(durable.servers).encode() if durable.servers is not None else None,
     }
     return {key: Entry(value=value, mod_revision=Revision(1)) for key, value in values.items() if value is not None}

@@ -1,0 +1,22 @@
+"""The small groups that are explored.  Two trainers, two steps of two positions, unless it says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tests.protocol.group.settings import GroupFaults, GroupSetting
+
+CONFIGS: Final[Mapping[str, GroupSetting]] = {
+    "alone": GroupSetting(start=1),
+    "calm": GroupSetting(),
+    "join": GroupSetting(fresh=1, copies=0),
+    "kill": GroupSetting(faults=GroupFaults(kill=1)),
+    "network": GroupSetting(copies=0, faults=GroupFaults(net=1)),
+    "drain": GroupSetting(copies=0, faults=GroupFaults(drain=1)),
+    "suspect": GroupSetting(copies=0, faults=GroupFaults(suspect=1)),
+    "take-over": GroupSetting(copies=0, faults=GroupFaults(take_over=1)),
+    "streams": GroupSetting(copies=0, faults=GroupFaults(break_=1)),
+    "join-kill": GroupSetting(start=1, fresh=1, copies=0, faults=GroupFaults(kill=1)),
+    "take-over-kill": GroupSetting(copies=0, faults=GroupFaults(kill=1, take_over=1)),
+}

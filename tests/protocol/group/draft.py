@@ -1,0 +1,220 @@
+"""How a group's world becomes another one: events go to the cores, and what the cores ask for is carried out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import assert_never
+
+from master.api.group_shares import step_positions
+from master.api.identities import Incarnation, MemberName
+from master.api.messages.from_members import MemberMessage
+from master.api.messages.generations import Generation, LeftGeneration, OfferState, RegisterReplica
+from master.api.positions import union
+from master.group.group_events import GroupCoreEvent as MasterEvent
+from master.job.domain.durable_records import Instant, MemberKey
+from master.job.domain.effects import CloseStream, Send
+from master.job.domain.job_events import MessageReceived, StreamBroken
+from tests.protocol.group import masters
+from tests.protocol.group.settings import LAYOUT, GroupSetting
+from tests.protocol.group.world import (
+    Bits,
+    Collectives,
+    Contribution,
+    GroupWorld,
+    Member,
+    Presence,
+    StepSum,
+    put,
+    with_group,
+)
+from trainer_sdk.group.core.control_words import StepWord
+from trainer_sdk.group.core.member_events import (
+    AbortGroup,
+    CloseGroup,
+    ConnectGroup,
+    ContributeWord,
+    GroupEvent,
+    RefuseScript,
+    TellMaster,
+)
+from trainer_sdk.group.core.member_state import MemberState, MemberStep, check_member, rank_in
+from trainer_sdk.group.core.steps import share_of
+from trainer_sdk.group.core.transitions import handle_member
+
+
+@lru_cache(maxsize=1 << 16)  # the same few members meet the same few events in most states
+def member_step(core: MemberState, event: GroupEvent) -> MemberStep:
+    step = handle_member(core, event)
+    check_member(step.state)
+    return step
+
+
+class GroupDraft:
+    """A world in the making.  `problem`: what an invariant says of it."""
+
+    def __init__(self, setting: GroupSetting, world: GroupWorld, *, is_calm: bool) -> None:
+        self.setting, self.world, self.is_calm = setting, world, is_calm
+        self.problem: str | None = None
+
+    def blame(self, problem: str) -> None:
+        self.problem = self.problem or problem
+
+    # ---- members ----------------------------------------------------------------------------------------------------
+
+    def member(self, place: int) -> Member:
+        return self.world.members[place]
+
+    def set_member(self, place: int, **parts: object) -> Member:
+        member = replace(self.world.members[place], **parts)
+        self.world = self.world._replace(members=put(self.world.members, place, member))
+        return member
+
+    def tell(self, place: int, event: GroupEvent) -> None:
+        """The member's core handles the event, and its effects are carried out in order."""
+        core = self.member(place).core
+        assert core is not None
+        step = member_step(core, event)
+        number = core.number
+        self.set_member(place, core=step.state)
+        for effect in step.effects:
+            match effect:
+                case TellMaster(message=message):
+                    if isinstance(message, LeftGeneration) and self.is_calm:
+                        self.blame(f"I5: {core.name} leaves generation {number}, and no fault has happened")
+                    self.say(place, message)
+                case ConnectGroup(record=record):
+                    self._join(record, step.state, connecting=True)
+                case AbortGroup(number=aborted) | CloseGroup(number=aborted):
+                    self.depart(place, aborted)
+                case ContributeWord(number=into, word=word):
+                    self._contribute(place, into, step.state, word)
+                case RefuseScript(field=field, message=text):
+                    self.blame(f"the script is refused: {field}: {text}")
+                case _:
+                    assert_never(effect)
+
+    def say(self, place: int, message: MemberMessage) -> None:
+        """A message to the master; offers are slow, and what follows one waits behind it."""
+        member = self.member(place)
+        if not member.link:
+            return
+        if member.outbox or isinstance(message, OfferState):
+            if message not in member.outbox:
+                self.set_member(place, outbox=(*member.outbox, message))
+            return
+        self.hear(place, message)
+
+    def hear(self, place: int, message: MemberMessage) -> None:
+        """The message arrives at the master that the stream goes to."""
+        member = self.member(place)
+        assert member.core is not None
+        key = MemberKey(name=member.core.name, incarnation=member.core.incarnation)
+        if isinstance(message, RegisterReplica):
+            self.set_member(place, inbox=())
+        self.master_handles(MessageReceived(sender=key, message=message), term=member.link)
+
+    # ---- masters ----------------------------------------------------------------------------------------------------
+
+    def master_handles(self, event: MasterEvent, *, term: int | None = None, now: Instant = masters.NOW) -> None:
+        """The leader handles the event, if it is of its term."""
+        if term is not None and term != self.world.master.state.term:
+            return
+        step = masters.handled(self.world.master, event, now)
+        self.take_master_step(step)
+
+    def take_master_step(self, step: masters.GroupMasterStep) -> None:
+        self.world = self.world._replace(master=step.master)
+        for effect in step.said:
+            place = self._place_of(effect)
+            if place is None:
+                continue
+            if isinstance(effect, Send):
+                member = self.member(place)
+                if effect.message not in member.inbox:  # hearing it twice at once changes nothing
+                    self.set_member(place, inbox=(*member.inbox, effect.message))
+            else:
+                self.break_stream(place)
+
+    def _place_of(self, effect: Send | CloseStream) -> int | None:
+        key = effect.to if isinstance(effect, Send) else effect.member
+        for place, member in enumerate(self.world.members):
+            core = member.core
+            if core and member.link == self.world.master.state.term and core.incarnation == key.incarnation:
+                return place
+        return None
+
+    def break_stream(self, place: int) -> None:
+        """What is on it is lost, and the master hears of it."""
+        member = self.member(place)
+        assert member.core is not None
+        key = MemberKey(name=member.core.name, incarnation=member.core.incarnation)
+        term = member.link
+        self.set_member(place, link=0, inbox=(), outbox=())
+        self.master_handles(StreamBroken(member=key), term=term)
+
+    # ---- collectives ------------------------------------------------------------------------------------------------
+
+    def group(self, number: int) -> Collectives:
+        group = self.world.group(number)
+        assert group is not None, f"generation {number} has no connections"
+        return group
+
+    def set_group(self, group: Collectives) -> None:
+        self.world = with_group(self.world, group)
+
+    def _join(self, record: Generation, state: MemberState, *, connecting: bool) -> None:
+        group = self.world.group(record.number) or Collectives.of(record)
+        rank = rank_in(record, state.incarnation)
+        self.set_group(replace(group, connecting=put(group.connecting, rank, connecting)))
+
+    def depart(self, place: int, number: int) -> None:
+        """The member's connections of this generation end, whether they are aborted, closed or die with it."""
+        group, core = self.world.group(number), self.member(place).core
+        if group is None or core is None or (rank := rank_in(group.record, core.incarnation)) < 0:
+            return
+        self.set_group(replace(group, left=put(group.left, rank, value=True)))
+
+    def _contribute(self, place: int, number: int, state: MemberState, word: StepWord) -> None:
+        group = self.group(number)
+        share = share_of(state)
+        given = Contribution(step=len(self.member(place).bits) - 1, positions=share.positions, word=word)
+        contributions = put(group.contributions, share.rank, given)
+        group = replace(group, contributions=contributions)
+        if all(one is not None for one in contributions) and not any(group.left):
+            group = replace(group, sums=(self._sum(group),), contributions=(None,) * len(contributions))
+        self.set_group(group)
+
+    def _sum(self, group: Collectives) -> StepSum:
+        """The update that the contributions make: good if it is of one step, and of each of its positions once."""
+        given = [one for one in group.contributions if one is not None]
+        steps = {one.step for one in given}
+        number = group.record.number
+        if len(steps) != 1 or min(steps) >= self.setting.steps:
+            return StepSum(step=-1, tag=(number, "bad", *sorted(steps)), words=tuple(one.word for one in given))
+        step = min(steps)
+        todo = step_positions(self.setting.dataset, step) - group.record.quarantine
+        is_right = union(one.positions for one in given) == todo and sum(len(one.positions) for one in given) == len(
+            todo
+        )
+        tag = (number, step) if is_right else (number, "bad", *(str(one.positions) for one in given))
+        return StepSum(step=step, tag=tag, words=tuple(one.word for one in given))
+
+    # ---- processes --------------------------------------------------------------------------------------------------
+
+    def begin_process(self, place: int) -> None:
+        """A new process in this place, without a stream; its first state is its own."""
+        births = self.member(place).births + 1
+        incarnation = Incarnation(f"{place}.{births}")
+        core = MemberState(
+            name=MemberName(f"t{place}"),
+            ordinal=place,
+            incarnation=incarnation,
+            address=f"unix:/{incarnation}",
+            dataset=self.setting.dataset,
+            layout=LAYOUT,
+        )
+        first: Bits = (("first", incarnation),)
+        self.set_member(
+            place, presence=Presence.HERE, births=births, core=core, bits=first, link=0, inbox=(), outbox=(), copying=()
+        )

@@ -1,0 +1,113 @@
+"""A group's master in the checker's world: the real core, what it has asked of etcd and storage, and etcd itself.
+
+The core gets each event at one instant, and a deadline at its own; afterwards every instant that it keeps is set back,
+so time makes no states.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import assert_never
+
+from master import group
+from master.api.checkpoints.manifest import Manifest
+from master.api.identities import Term
+from master.group.group_events import GroupCoreEvent
+from master.group.group_state import GroupState
+from master.job.domain.durable_records import Durable, DurableWrite, Instant
+from master.job.domain.effects import (
+    AnswerServers,
+    CloseStream,
+    FallBack,
+    FindAdoptable,
+    Persist,
+    Retain,
+    Send,
+    StepDown,
+    WriteManifest,
+)
+from master.job.domain.job_config import JobConfig
+from tests.protocol.interning import hashed_once
+
+NOW = Instant(1_000_000_000_000)
+_HEARD = ("heard_at", "moved_at")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupMaster:
+    """One term.  What it has asked for and has not been told the outcome of, in order."""
+
+    state: GroupState
+    writes: tuple[DurableWrite, ...] = ()
+    manifests: tuple[Manifest, ...] = ()
+    searches: int = 0
+    has_stepped_down: bool = False
+    __hash__ = hashed_once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupEtcd:
+    term: Term
+    durable: Durable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMasterStep:
+    master: GroupMaster
+    said: tuple[Send | CloseStream, ...] = ()
+
+
+def started(config: JobConfig, etcd: GroupEtcd) -> GroupMasterStep:
+    """The process that has just won the term and read what is durable."""
+    step = group.initial(config, etcd.durable, etcd.term, NOW)
+    return _carried_out(GroupMaster(state=step.state), step.effects)
+
+
+@lru_cache(maxsize=1 << 16)  # the same few masters meet the same few events in most states
+def handled(master: GroupMaster, event: GroupCoreEvent, now: Instant = NOW) -> GroupMasterStep:
+    step = group.handle(master.state, event, now)
+    return _carried_out(replace(master, state=_timeless(step.state)), step.effects)
+
+
+def _timeless(state: GroupState) -> GroupState:
+    members = state.members
+    for name, one in tuple(members.items()):
+        window = None if one.window_ends is None else Instant(NOW + state.config.reconnect_window_ns)
+        leaves = None if one.leaves_by is None else Instant(NOW + 10**10)
+        parts = {"heard_at": NOW, "moved_at": NOW, "window_ends": window, "leaves_by": leaves}
+        if any(getattr(one, key) != value for key, value in parts.items()):
+            members = members.put(name, replace(one, **parts))
+    return replace(
+        state,
+        members=members,
+        broken_at=NOW if state.broken_at else Instant(0),
+        gather_ends=None if state.gather_ends is None else Instant(NOW + 1),
+        reclaim_ends=None if state.reclaim_ends is None else Instant(NOW + state.config.reconnect_window_ns),
+        pace=replace(
+            state.pace,
+            due=None if state.pace.due is None else Instant(NOW + state.config.checkpoint_every_ns),
+            committed_at=None if state.pace.committed_at is None else NOW,
+        ),
+    )
+
+
+def _carried_out(master: GroupMaster, effects: tuple) -> GroupMasterStep:
+    said: list[Send | CloseStream] = []
+    for effect in effects:
+        match effect:
+            case Persist(write=write):
+                master = replace(master, writes=(*master.writes, write))
+            case WriteManifest(manifest=manifest):
+                master = replace(master, manifests=(*master.manifests, manifest))
+            case FindAdoptable():
+                master = replace(master, searches=master.searches + 1)
+            case Send() | CloseStream():
+                said.append(effect)
+            case Retain() | AnswerServers():
+                pass
+            case StepDown() | FallBack():
+                master = replace(master, has_stepped_down=True)
+            case _:
+                assert_never(effect)
+    return GroupMasterStep(master=master, said=tuple(said))

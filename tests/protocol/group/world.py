@@ -1,0 +1,113 @@
+"""One group as a whole: its master, etcd, storage, trainers, and their collectives.
+
+Beside what a trainer's core claims stands what is true: the bits of its replica, one tag for the first state and one
+for each update that was really applied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from master.api.checkpoints.manifest import Manifest
+from master.api.messages.from_members import MemberMessage
+from master.api.messages.generations import Generation
+from master.api.messages.to_members import MasterMessage
+from master.api.positions import PositionSet
+from tests.protocol.group.masters import GroupEtcd, GroupMaster
+from tests.protocol.interning import hashed_once
+from trainer_sdk.group.core.control_words import StepWord, SyncEntry
+from trainer_sdk.group.core.member_events import TakeCopy
+from trainer_sdk.group.core.member_state import MemberState
+
+Tag = tuple[object, ...]
+Bits = tuple[Tag, ...]
+
+
+class Presence(StrEnum):
+    FRESH = "fresh"  # may come
+    HERE = "here"
+    DEAD = "dead"  # and its stream is not known to be broken yet
+    GONE = "gone"  # nobody waits for it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A trainer's place.  `link`: the term that its stream goes to, 0 for none; what is on the stream both ways."""
+
+    presence: Presence = Presence.FRESH
+    births: int = 0
+    core: MemberState | None = None
+    bits: Bits = ()
+    link: int = 0
+    inbox: tuple[MasterMessage, ...] = ()
+    outbox: tuple[MemberMessage, ...] = ()  # begins with a slow one, an offer
+    copying: tuple[tuple[TakeCopy, Bits], ...] = ()  # copies that are being written
+    update: Tag | None = None  # of the step that is complete here and not applied yet
+    __hash__ = hashed_once
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSum:
+    """What a step's collectives gave: the update's tag and all words."""
+
+    step: int
+    tag: Tag
+    words: tuple[StepWord, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contribution:
+    step: int
+    positions: PositionSet
+    word: StepWord
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collectives:
+    """The connections of one generation: everything by rank."""
+
+    record: Generation
+    connecting: tuple[bool, ...]
+    left: tuple[bool, ...]  # aborted, or its process has ended
+    entries: tuple[SyncEntry | None, ...]
+    taken: tuple[bool, ...]  # has the source's state
+    contributions: tuple[Contribution | None, ...]
+    sums: tuple[StepSum, ...] = ()  # of the last step that is complete
+    source: Bits | None = None  # what the sync goes on from, once all have entered
+    __hash__ = hashed_once
+
+    @classmethod
+    def of(cls, record: Generation) -> Collectives:
+        size = len(record.members)
+        no, none = (False,) * size, (None,) * size
+        return cls(record=record, connecting=no, left=no, entries=none, taken=no, contributions=none)
+
+
+class GroupWorld(NamedTuple):
+    """`files`: content of each checkpoint file that was written, with what its data position skips."""
+
+    master: GroupMaster
+    old_masters: tuple[GroupMaster, ...]
+    etcd: GroupEtcd
+    storage: tuple[Manifest, ...]
+    files: tuple[tuple[str, Bits, PositionSet], ...]
+    members: tuple[Member, ...]
+    groups: tuple[Collectives, ...]
+    faults: tuple[int, ...]
+    copies: int
+
+    def group(self, number: int) -> Collectives | None:
+        return next((one for one in self.groups if one.record.number == number), None)
+
+
+def put(items: tuple, place: int, value: object) -> tuple:
+    """The tuple with another value at one place."""
+    return (*items[:place], value, *items[place + 1 :])
+
+
+def with_group(world: GroupWorld, group: Collectives) -> GroupWorld:
+    """The world with this generation's collectives instead of those before."""
+    others = tuple(one for one in world.groups if one.record.number != group.record.number)
+    return world._replace(groups=tuple(sorted((*others, group), key=lambda one: one.record.number)))
