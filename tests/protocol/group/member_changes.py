@@ -1,0 +1,149 @@
+"""What can happen next with a trainer of a group: its stream, its script, its collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from master.job.domain.frozen_map import FrozenMap
+from tests.protocol.group import member_acts
+from tests.protocol.group.change import Change
+from tests.protocol.group.draft import GroupDraft
+from tests.protocol.group.world import GroupWorld, Member
+from trainer_sdk.group.core.member_events import (
+    Await,
+    FinishScript,
+    GatherStates,
+    GiveStep,
+    GroupConnected,
+    GroupFailed,
+    LoadHead,
+    ReceiveState,
+    ReportRequested,
+    SendState,
+    StatesGathered,
+    StatesSent,
+    TakeCopy,
+    WordsGathered,
+)
+from trainer_sdk.group.core.member_state import MemberPhase, MemberState, rank_in
+from trainer_sdk.group.core.script_work import next_work
+
+
+def stream_changes(place: int, member: Member) -> Iterator[Change]:
+    core = member.core
+    assert core is not None
+    if member.inbox:
+        first = member.inbox[0]
+
+        def deliver(draft: GroupDraft) -> None:
+            draft.set_member(place, inbox=member.inbox[1:])
+            draft.tell(place, first)
+
+        yield Change(f"trainer {place} hears {first}", deliver)
+    if member.outbox:
+
+        def arrive(draft: GroupDraft) -> None:
+            offer, *rest = member.outbox
+            draft.set_member(place, outbox=())
+            draft.hear(place, offer)
+            for message in rest:
+                draft.say(place, message)
+
+        yield Change(f"master hears {member.outbox[0]}", arrive)
+    if core.is_registered and core.phase is not MemberPhase.GONE:
+        report = ReportRequested(metrics=FrozenMap())
+        yield Change(f"trainer {place} reports", lambda draft: draft.tell(place, report))
+
+
+def script_changes(world: GroupWorld, place: int, member: Member, core: MemberState) -> Iterator[Change]:  # noqa: C901  one case a kind of work
+    name, work = f"trainer {place}", next_work(core)
+    if core.phase is MemberPhase.COMPLETE:
+        yield Change(f"{name} applies step {core.step}", lambda draft: member_acts.apply(draft, place))
+    for at, (copy, _) in enumerate(member.copying):
+        yield Change(
+            f"{name} has written its copy of {copy.state}", lambda draft, at=at: member_acts.written(draft, place, at)
+        )
+    match work:
+        case Await():
+            pass
+        case GatherStates():
+            yield from _gather_changes(world, place, work, core)
+        case ReceiveState() | LoadHead():
+            yield from _take_changes(world, place, work, core)
+        case SendState():
+            group = world.group(work.number)
+            if group is not None and all(group.taken[rank] for rank in work.to):
+                yield Change(
+                    f"{name} has sent its state", lambda draft: draft.tell(place, StatesSent(number=work.number))
+                )
+        case TakeCopy():
+            yield Change(f"{name} copies {work.state}", lambda draft: member_acts.copy(draft, place, work))
+        case GiveStep(share=share):
+            group = world.group(share.generation)
+            if group is not None and not any(group.left):
+                yield Change(f"{name} computes step {share.step}", lambda draft: member_acts.compute(draft, place))
+        case FinishScript(finish=finish):
+            yield Change(f"{name} ends: {finish.reason}", lambda draft: member_acts.finish(draft, place, finish))
+
+
+def _take_changes(world: GroupWorld, place: int, work: ReceiveState | LoadHead, core: MemberState) -> Iterator[Change]:
+    name = f"trainer {place}"
+    if isinstance(work, LoadHead):
+        yield Change(f"{name} loads the head", lambda draft: member_acts.load(draft, place, work))
+        return
+    group = world.group(work.number)
+    if group is not None and not group.left[work.source]:
+        sender = member_acts.place_of(world, group, work.source)
+        if sender is not None and isinstance(next_work(sender), SendState) and sender.number == work.number:
+            yield Change(
+                f"{name} has received {work.state}", lambda draft: member_acts.receive(draft, place, work, core)
+            )
+
+
+def collective_changes(world: GroupWorld, place: int, core: MemberState) -> Iterator[Change]:
+    name = f"trainer {place}"
+    for group in world.groups:
+        number, rank = group.record.number, rank_in(group.record, core.incarnation)
+        if rank < 0 or group.left[rank] or not group.connecting[rank]:
+            continue
+        is_current = number == core.number
+        is_waiting = (is_current and not core.is_connected) or (
+            core.plan is not None and core.plan.number == number and not core.is_prepared
+        )
+        if is_waiting and all(group.connecting) and not any(group.left):
+            yield Change(
+                f"{name} is connected to generation {number}",
+                lambda d, n=number: d.tell(place, GroupConnected(number=n)),
+            )
+        failed = GroupFailed(number=number)
+        can_fail = (is_current and core.phase is not MemberPhase.COMPLETE) or is_waiting
+        if can_fail and any(group.left):
+            yield Change(f"{name}: generation {number} fails", lambda d, e=failed: d.tell(place, e))
+        elif is_current and core.phase in (MemberPhase.SYNC, MemberPhase.TRANSFER, MemberPhase.CONTRIBUTED):
+            yield Change(f"{name}: the network FAILS generation {number}", lambda d, e=failed: d.tell(place, e), "net")
+        if is_current and core.phase is MemberPhase.CONTRIBUTED:
+            for done in group.sums:
+                if done.step == core.step or done.step < 0:
+                    words = WordsGathered(number=number, words=done.words)
+                    yield Change(
+                        f"{name} has all words of step {done.step}",
+                        lambda d, e=words, t=done.tag: member_acts.complete(d, place, e, t),
+                    )
+
+
+def _gather_changes(world: GroupWorld, place: int, work: GatherStates, core: MemberState) -> Iterator[Change]:
+    group = world.group(work.number)
+    if group is None:
+        return
+    rank = core.rank
+    if group.entries[rank] is None:
+        yield Change(
+            f"trainer {place} enters the sync of generation {work.number}",
+            lambda draft: member_acts.enter_sync(draft, place, work, core),
+        )
+    elif all(entry is not None for entry in group.entries):
+        event = StatesGathered(number=work.number, entries=tuple(entry for entry in group.entries if entry))
+        yield Change(
+            f"trainer {place} has the list of generation {work.number}",
+            lambda draft: member_acts.take_list(draft, place, event),
+        )
