@@ -14,6 +14,7 @@ import numpy as np
 from master.api.checkpoints.storage import open_storage
 from master.api.identities import DatasetSpec, Incarnation, MemberName
 from master.api.wire.hello import Hello
+from tests.harness.master_process import JOB
 from trainer_sdk.collective import CollectiveListener
 from trainer_sdk.errors import StepAborted
 from trainer_sdk.group.core.member_state import MemberState
@@ -62,7 +63,7 @@ def main(folder: Path, master: str, ordinal: int) -> None:
         replica=replica,
         listener=listener,
         storage=open_storage(str(folder / "checkpoints")),
-        master=MasterAddress(target=master, hello=Hello(job="counted", software="test")),
+        master=MasterAddress(target=master, hello=Hello(job=JOB, software="test")),
         settings=RuntimeSettings(checkpoint_every_s=1.0),
     )
     signal = DrainSignal(lambda: runtime.drain(grace_s=20.0, reason="SIGTERM"))
