@@ -1,4 +1,4 @@
-"""The cores of a group's master and trainers together: no state breaks an invariant, and END stays in reach."""
+"""The cores of a group's master and trainers together: no state breaks an invariant, and END stays in reach (M10)."""
 
 from __future__ import annotations
 
