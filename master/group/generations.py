@@ -89,7 +89,7 @@ def regroup(turn: GroupTurn) -> None:
 def _is_settled(state: GroupState, key: MemberKey, current: Generation) -> bool:
     replica = state.try_replica(key)
     if replica is not None and not replica.is_lost:
-        return replica.is_out and replica.left >= current.number
+        return replica.is_out and replica.left >= current.number and replica.is_connected  # else its window settles it
     return is_lost(state, key) or is_gone(state, key)
 
 
@@ -118,7 +118,7 @@ def write_record(turn: GroupTurn, replicas: tuple[Replica, ...], *, before: Gene
     number = 1 + max(*seen, *(max(one.left, one.generation) for one in state.members.values()))
     members = tuple(
         GroupMember(name=one.key.name, incarnation=one.key.incarnation, address=one.address)
-        for one in replicas[: state.dataset.dataset.batch_size]
+        for one in _within_batch(state, replicas, before)
     )
     doubtful = state.failures.suspects - state.lineage.quarantine
     record = Generation(
@@ -133,6 +133,22 @@ def write_record(turn: GroupTurn, replicas: tuple[Replica, ...], *, before: Gene
     )
     new = GenerationRecord(current=record, before=before)
     turn.write(RecordGeneration(old=state.record, new=new, head=state.head_id, lineage=state.lineage))
+
+
+def _within_batch(state: GroupState, replicas: tuple[Replica, ...], before: Generation | None) -> tuple[Replica, ...]:
+    """As many members as a step has records, in rank order.
+
+    Members of `before` come first (rule 79), then those whose replicas have seen most: no work is lost for a joiner.
+    """
+    assert state.dataset is not None
+    old = frozenset(keys_of(before))
+
+    def order(one: Replica) -> tuple[bool, int, int]:
+        own = one.state
+        seen = (own.generation, own.step) if own is not None and own.lineage == state.number else (-1, -1)
+        return one.key not in old, -seen[0], -seen[1]
+
+    return in_rank_order(sorted(replicas, key=order)[: state.dataset.dataset.batch_size])
 
 
 def handle_recorded(turn: GroupTurn, write: RecordGeneration) -> None:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from master.api.identities import Lineage
 from master.api.messages.from_members import Leave
-from master.api.messages.generations import BrokenGeneration, GroupPhase, NewGeneration, StateId
+from master.api.messages.generations import BrokenGeneration, GroupPhase, LeftGeneration, NewGeneration, StateId
 from master.job.domain.durable_records import GenerationRecord
 from master.job.domain.effects import StepDown
-from tests.unit.master.group.group_driver import START, GroupDriver, broken_number, key, registration, training
+from tests.unit.master.group.group_driver import SPEC, START, GroupDriver, broken_number, key, registration, training
 
 
 def at(driver, step):
@@ -200,3 +200,30 @@ def test_a_process_that_ended_is_missed_at_once():
     driver.say(second, Leave())
     assert broken_number(driver, first) == 1
     assert driver.state.try_replica(key("t1")) is None
+
+
+def test_a_survivor_whose_stream_is_broken_is_waited_for():
+    """Rule 75: it has reported and lives, so a record without it would drop its work for a joiner with none."""
+    driver, (first, second) = training("t0", "t1")
+    driver.progress(first, 1, 5)
+    driver.say(first, LeftGeneration(left=1, state=at(driver, 5)))
+    driver.break_stream(first)
+    driver.say(second, Leave())
+    joiner = driver.join("t2")
+    assert driver.record.number == 1
+    driver.say(first, registration(first, left=1, state=at(driver, 5)))
+    assert (driver.record.number, set(driver.names())) == (2, {first.name, joiner.name})
+
+
+def test_no_joiner_takes_the_place_of_a_survivor_where_a_step_has_few_records():
+    """The record has as many members as a step has records; those that hold the state come first."""
+    names = [f"t{place}" for place in range(10, 10 + SPEC.batch_size)]
+    driver, survivors = training(*names)
+    assert len(driver.names()) == SPEC.batch_size
+    for one in survivors:
+        driver.progress(one, 1, 5)
+    driver.join("t0")
+    state = at(driver, 5)
+    for one in survivors:
+        driver.say(one, LeftGeneration(left=1, state=state))
+    assert (driver.record.number, set(driver.names())) == (2, {one.name for one in survivors})
