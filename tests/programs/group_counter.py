@@ -1,9 +1,13 @@
 """A group member whose model counts how often each record was trained: `group_counter.py FOLDER MASTER ORDINAL`.
 
-FOLDER has a folder `sockets` of mode 0700 and the checkpoints; the result is NAME.json there.
+FOLDER has a folder `sockets` of mode 0700 and the checkpoints; the result is NAME.json there.  The file `poison` names
+a position that kills whoever trains it.  With the file `hook` there is a final hook: it adds a line to `hooked`, kills
+its process if that is the first line, and else ends once the file `saved` is there.
 """
 
 import json
+import os
+import signal
 import sys
 import time
 import uuid
@@ -26,7 +30,7 @@ from trainer_sdk.runtime.drain_signal import DrainSignal
 from trainer_sdk.transport.security import Security
 
 DATASET = DatasetSpec(name="counted", size=50, epochs=150, batch_size=7, seed=3)
-PAUSE_S = 0.05  # of a step, until the file `hurry` is there
+PAUSE_S = 0.3  # of a step, until the file `hurry` is there: a test's faults come long before the job's end
 
 
 class Counter:
@@ -46,6 +50,15 @@ class Counter:
         self.weights[:] = captured.arrays["weights"]
 
 
+def run_hook(folder: Path, ordinal: int) -> None:
+    with (folder / "hooked").open("a") as hooked:
+        hooked.write(f"{ordinal}\n")
+    if len((folder / "hooked").read_text().split()) == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while not (folder / "saved").exists():
+        time.sleep(PAUSE_S)
+
+
 def main(folder: Path, master: str, ordinal: int) -> None:
     incarnation = uuid.uuid4().hex[:12]
     listener = CollectiveListener(f"unix:{folder}/sockets", Security(), incarnation)
@@ -56,6 +69,7 @@ def main(folder: Path, master: str, ordinal: int) -> None:
         address=listener.address,
         dataset=DATASET,
         layout=Counter.layout,
+        has_final_hook=(folder / "hook").exists(),
     )
     replica = Counter()
     runtime = MemberRuntime(
@@ -64,15 +78,18 @@ def main(folder: Path, master: str, ordinal: int) -> None:
         listener=listener,
         storage=open_storage(str(folder / "checkpoints")),
         master=MasterAddress(target=master, hello=Hello(job=JOB, software="test")),
-        settings=RuntimeSettings(checkpoint_every_s=1.0),
+        settings=RuntimeSettings(checkpoint_every_s=600.0),  # the master asks for copies
     )
-    signal = DrainSignal(lambda: runtime.drain(grace_s=20.0, reason="SIGTERM"))
-    signal.install()
+    drain_signal = DrainSignal(lambda: runtime.drain(grace_s=20.0, reason="SIGTERM"))
+    drain_signal.install()
+    poison = int((folder / "poison").read_text()) if (folder / "poison").exists() else -1
     order = RecordOrder(DATASET)
     redone = 0
     try:
         while not isinstance(step := runtime.begin_step(), GroupFinish):
             redone += step.is_redo
+            if poison in step.positions:
+                os.kill(os.getpid(), signal.SIGKILL)
             gradient = np.zeros(DATASET.size, dtype=np.int64)
             if step.positions:
                 np.add.at(gradient, order.records(step.positions), 1)
@@ -87,6 +104,9 @@ def main(folder: Path, master: str, ordinal: int) -> None:
             if runtime.end_step():
                 replica.counts += gradient
                 replica.weights += update / step.records
+        if step.final_saver:
+            run_hook(folder, ordinal)
+            runtime.final_hook_done()
         result = {
             "reason": str(step.reason),
             "counts": replica.counts.tolist(),
@@ -97,7 +117,7 @@ def main(folder: Path, master: str, ordinal: int) -> None:
         (folder / f"trainer-{ordinal}.json").write_text(json.dumps(result))
     finally:
         runtime.close("the loop has ended")
-        signal.restore()
+        drain_signal.restore()
 
 
 if __name__ == "__main__":
