@@ -22,7 +22,7 @@ from tests.harness.master_process import JOB
 from trainer_sdk.collective import CollectiveListener
 from trainer_sdk.errors import StepAborted
 from trainer_sdk.group.core.member_state import MemberState
-from trainer_sdk.group.member_runtime import MemberRuntime, RuntimeSettings
+from trainer_sdk.group.member_runtime import MemberRuntime
 from trainer_sdk.group.port import CapturedState, GroupFinish
 from trainer_sdk.master_stream import MasterAddress
 from trainer_sdk.record_order import RecordOrder
@@ -78,7 +78,6 @@ def main(folder: Path, master: str, ordinal: int) -> None:
         listener=listener,
         storage=open_storage(str(folder / "checkpoints")),
         master=MasterAddress(target=master, hello=Hello(job=JOB, software="test")),
-        settings=RuntimeSettings(checkpoint_every_s=600.0),  # the master asks for copies
     )
     drain_signal = DrainSignal(lambda: runtime.drain(grace_s=20.0, reason="SIGTERM"))
     drain_signal.install()

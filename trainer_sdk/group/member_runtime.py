@@ -10,7 +10,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import median
 from time import monotonic
 from typing import assert_never, cast
@@ -77,14 +76,7 @@ from trainer_sdk.master_stream import DRAIN_LIMIT_S, MasterAddress, MasterStream
 
 MAX_GATHER_BYTES = 64 << 20
 FIRST_REPORT_S = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeSettings:
-    """Times of a member."""
-
-    master_budget_s: float = 120.0  # without any master, while nothing else can be done
-    checkpoint_every_s: float = 60.0
+MASTER_BUDGET_S = 120.0  # without any master, while nothing else can be done
 
 
 class MemberRuntime:
@@ -98,11 +90,11 @@ class MemberRuntime:
         listener: CollectiveListener,
         storage: Storage,
         master: MasterAddress,
-        settings: RuntimeSettings,
+        master_budget_s: float = MASTER_BUDGET_S,
     ) -> None:
         """`state` is that of a process that has just begun; its address is the listener's."""
         self._state = state
-        self._replica, self._storage, self._settings = replica, storage, settings
+        self._replica, self._storage, self._master_budget_s = replica, storage, master_budget_s
         self._groups = GroupCollectives(listener)
         self._changed = threading.Condition(threading.RLock())
         self._complaint = ""
@@ -118,7 +110,6 @@ class MemberRuntime:
         self._stream = MasterStream(self)
         self._stream.connect(master)
         self._stream.after(self._report_every_s, self._report)
-        self._stream.after(settings.checkpoint_every_s, self._copy_due)
 
     # ---- the script's side ------------------------------------------------------------------------------------------
 
@@ -319,7 +310,7 @@ class MemberRuntime:
     def _wait(self, began_s: float) -> None:
         if self._complaint:
             raise UsageError(self._complaint)
-        apart_s, budget_s = self._apart_since_s, self._settings.master_budget_s
+        apart_s, budget_s = self._apart_since_s, self._master_budget_s
         if apart_s is not None and monotonic() - max(began_s, apart_s) > budget_s:
             raise MasterUnavailableError(
                 f"no master of this job could be reached for {budget_s:g} s ({self._apart_reason}). "
@@ -375,11 +366,6 @@ class MemberRuntime:
         self._handle(report)
         if not self._is_closed:
             self._stream.after(self._report_every_s, self._report)
-
-    def _copy_due(self) -> None:
-        self._handle(CopyDue())
-        if not self._is_closed:
-            self._stream.after(self._settings.checkpoint_every_s, self._copy_due)
 
     # ---- the stream's side: StreamListener --------------------------------------------------------------------------
 
