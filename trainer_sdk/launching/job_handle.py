@@ -22,6 +22,7 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
+from master.api.host.launch_variables import GIVEN
 from master.api.host.unix_sockets import temporary_parent
 from trainer_sdk.errors import JobFailedError, UsageError
 from trainer_sdk.launching.function_reference import FunctionReference
@@ -57,7 +58,14 @@ class JobHandle:
     """
 
     def __init__(
-        self, name: str, reference: FunctionReference, args: list[Any], kwargs: dict[str, Any], words: Sequence[str]
+        self,
+        name: str,
+        reference: FunctionReference,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        words: Sequence[str],
+        *,
+        variables: Mapping[str, str],
     ) -> None:
         self.name = name
         self._private = _write_call(reference, args, kwargs)
@@ -69,7 +77,7 @@ class JobHandle:
         with (self._private / "errors").open("wb") as errors:
             self._process = subprocess.Popen(
                 [*_edl(), "launch", "--json", "--ends-with-stdin", "--name", name, *words, *target],
-                env=_environment(),
+                env={**_environment(), **{GIVEN + variable: text for variable, text in variables.items()}},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -37,11 +37,14 @@ def launch_function(
         words += ["--servers", _range("servers", servers)]
     for option, value in options.items():
         words += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
-    for variable, text in env.items():
-        words += ["--env", f"{variable}={text}"]
+    variables = {variable: str(text) for variable, text in env.items()}
+    for variable, text in variables.items():
+        if not variable.isidentifier() or "\0" in text:
+            raise UsageError(f"launch: env has {variable!r}: a name has no space and no =, a value no zero byte")
+        words += ["--env", variable]  # every user can read a command line, so it has no values
     words += [] if has_etcd else ["--no-etcd"]
     job = name or re.sub(r"[^a-z0-9]+", "-", function.__name__.lower()).strip("-") or "function"
-    return JobHandle(job, reference, given, named, words)
+    return JobHandle(job, reference, given, named, words, variables=variables)
 
 
 def _range(name: str, count: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,6 +10,7 @@ import click
 
 from autoscaler.cli.arguments.parameter_types import NodeShape
 from autoscaler.manifests.launched_job import CountRange
+from master.api.host.launch_variables import GIVEN
 
 if TYPE_CHECKING:  # the domain is not for --help
     from autoscaler.domain import Resources
@@ -40,17 +42,22 @@ class Counts(click.ParamType[CountRange]):
 
 
 class EnvironmentVariable(click.ParamType["tuple[str, str]"]):
-    """`KEY=VALUE`, as (key, value); the value may be empty."""
+    """`KEY=VALUE`, as (key, value); the value may be empty.  `KEY` alone takes the caller's value, as in docker run."""
 
-    name = "key=value"
+    name = "key[=value]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         key, equals, text = str(value).partition("=")
-        if not equals or not _VARIABLE.fullmatch(key):
-            self.fail(f"{key!r} is not a variable with a value; write LOG_LEVEL=debug", param, ctx)
+        if not _VARIABLE.fullmatch(key):
+            self.fail(f"{key!r} is not a variable's name; write LOG_LEVEL=debug", param, ctx)
         if key.startswith("EDL_"):
             self.fail(f"{key}: names with EDL_ are EDL's own; choose another name", param, ctx)
-        return key, text
+        if equals:
+            return key, text
+        found = os.environ.get(GIVEN + key, os.environ.get(key))
+        if found is None:
+            self.fail(f"{key} is not set in this environment; set it, or write {key}=VALUE", param, ctx)
+        return key, found
 
 
 class VirtualNodes(click.ParamType["tuple[int, Resources]"]):

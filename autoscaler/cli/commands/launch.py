@@ -47,7 +47,11 @@ _MOST_GPUS: Final = 1024
 @click.option("--gpu", default="0", show_default=True, help="GPUs of each trainer.")
 @click.option("--name", default=None, help="The job's name (default: the script's).")
 @click.option(
-    "--env", "variables", type=EnvironmentVariable(), multiple=True, help="A variable for the trainers; repeatable."
+    "--env",
+    "variables",
+    type=EnvironmentVariable(),
+    multiple=True,
+    help="A variable for the trainers; KEY alone takes its value from here.  Repeatable.",
 )
 @click.option("--checkpoint", default="", metavar="URI", help="Folder or object store to resume from and commit to.")
 @click.option("--checkpoint-every", type=Duration(), default=None, help="Time between commits (default: 60s).")

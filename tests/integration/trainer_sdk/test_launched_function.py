@@ -4,6 +4,7 @@ import importlib
 import signal
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import trainer_sdk as edl
 from tests.harness.edl_command import DEADLINE_S, wait_until
 
 MODULE = """
-import os, time
+import glob, os, time
 import numpy as np
 import trainer_sdk as edl
 
@@ -26,6 +27,19 @@ def train(records, hold=""):
             batch.done()
     print("trained", flush=True)
     return {"total": total}
+
+def find_in_command_lines(name):
+    train(10)
+    lines = {}
+    for place in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(place) as file:
+                lines[place] = file.read()
+        except OSError:
+            pass  # it has just ended
+    value = os.environ[name]
+    return {"length": len(value), "named": any(f"--env\\0{name}\\0" in line for line in lines.values()),
+            "shown": [line for line in lines.values() if value in line]}
 
 def fail():
     with edl.open() as session:
@@ -107,6 +121,19 @@ def test_an_exception_is_in_the_error_of_the_result(module):
 def test_a_result_that_json_would_change_is_named(module):
     with launch(module.give_a_tuple) as job, pytest.raises(edl.UsageError, match="result: a tuple"):
         job.result(DEADLINE_S)
+
+
+def test_values_of_variables_stand_in_no_command_line(module):
+    """Trainers have them; /proc shows command lines to every user, and these have the names alone."""
+    value = uuid.uuid4().hex
+    with launch(module.find_in_command_lines, "API_TOKEN", env={"API_TOKEN": value}) as job:
+        assert job.result(DEADLINE_S) == {"length": len(value), "named": True, "shown": []}
+
+
+@pytest.mark.parametrize("env", [{"A=B": "c"}, {"A": "b\0"}, {"EDL_NAME": "x"}])
+def test_variables_that_cannot_be_are_refused(module, env):
+    with pytest.raises(edl.UsageError, match=r"EDL_NAME|a name has no space"):
+        launch(module.train, 10, env=env)
 
 
 def test_what_the_command_refuses_is_raised(module):

@@ -14,6 +14,7 @@ from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.api.api_port import Subresource
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
+from master.api.host.launch_variables import GIVEN
 from tests.unit.cli.kube_place import NAMESPACE, stage
 
 ON_CLUSTER = ("--on", "kubernetes", "--image", "registry.example/t:1", "--checkpoint", "s3://b/t")
@@ -74,6 +75,16 @@ def test_the_printed_job_is_a_job_file(capsys, folder):
     assert json.loads(capsys.readouterr().out) == found
 
 
+def test_a_variable_without_a_value_takes_that_of_the_environment(capsys, monkeypatch):
+    """As in docker run; what `edl.launch` hands over comes first, and the command's own PATH stays its own."""
+    monkeypatch.setenv("SECRET", "a=b")
+    monkeypatch.setenv("EMPTY", "")
+    monkeypatch.setenv(f"{GIVEN}PATH", "/given")
+    words = [word for name in ("SECRET", "EMPTY", "PATH") for word in ("--env", name)]
+    env = container(document(capsys, *words, "train.py"))["env"]
+    assert {one["name"]: one["value"] for one in env} == {"SECRET": "a=b", "EMPTY": "", "PATH": "/given"}
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -84,7 +95,11 @@ def test_the_printed_job_is_a_job_file(capsys, folder):
         (("--cpu", "0", "train.py"), "--cpu 0"),
         (("--memory", "512m", "train.py"), "--memory: '512m'"),
         (("--gpu", "0.5", "train.py"), "--gpu: '0.5'"),
-        (("--env", "A", "train.py"), "LOG_LEVEL=debug"),
+        (("--env", "A b", "train.py"), "LOG_LEVEL=debug"),
+        (
+            ("--env", "UNSET_HERE", "train.py"),
+            "UNSET_HERE is not set in this environment; set it, or write UNSET_HERE=",
+        ),
         (("--env", "EDL_NAME=x", "train.py"), "EDL's own"),
         (("--name", "Train", "train.py"), "--name: 'Train' is not a Kubernetes name"),
         (("--checkpoint", "nfs://x/y", "train.py"), "--checkpoint: 'nfs://x/y' has an unknown scheme"),
