@@ -82,6 +82,7 @@ class JobHandle:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
+                errors="replace",
                 start_new_session=True,  # Ctrl-C is for the caller, who may go on
             )
         self._finalizer = weakref.finalize(self, _abandon, self._process, self._private)
@@ -193,21 +194,39 @@ class JobHandle:
         return done.stdout
 
     def _follow(self) -> None:
-        """Read the command's lines to its end, in a thread; then the results are here, the private folder is gone."""
-        assert self._process.stdout is not None
+        """Read the command's lines to its end, in a thread.  Whatever happens, nobody waits for the end in vain.
+
+        Afterwards the results are here and the private folder is gone.  Where either cannot be read, the job counts as
+        failed, and the message has the reason.
+        """
         try:
-            for line in self._process.stdout:
-                self._handle_line(json.loads(line))
+            self._read_lines()
+            self._read_results(self._process.wait())
+        except Exception as error:  # noqa: BLE001  the thread's outermost frame: `result` tells it
+            self._state, self._message = "Failed", f"its end could not be read: {error!r}"
         finally:
-            code = self._process.wait()
             self._is_started.set()
-            errors = (self._private / "errors").read_text(encoding="utf-8", errors="replace").strip()
-            self._message = self._message or errors.removeprefix("edl: ") or f"edl launch ended with {code}"
-            for file in sorted(self._private.glob("result-*.json")):
-                number = int(file.stem.partition("-")[2])
-                self._answers[number] = json.loads(file.read_text(encoding="utf-8"))
-            self._finalizer()
-            self._is_over.set()
+            try:
+                self._finalizer()
+            finally:
+                self._is_over.set()
+
+    def _read_lines(self) -> None:
+        """Handle all lines.  One that cannot be read is the reason of the end if no later line has another one."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:  # all of them: a command whose output nobody reads does not end
+            try:
+                self._handle_line(json.loads(line))
+            except (ValueError, TypeError, AttributeError):
+                self._message = f"edl launch wrote a line that cannot be read: {line[:200].strip()!r}"
+
+    def _read_results(self, code: int) -> None:
+        """Take what trainers and the command left in the private folder.  Raises OSError or ValueError."""
+        errors = (self._private / "errors").read_text(encoding="utf-8", errors="replace").strip()
+        self._message = self._message or errors.removeprefix("edl: ") or f"edl launch ended with {code}"
+        for file in sorted(self._private.glob("result-*.json")):
+            number = int(file.stem.partition("-")[2])
+            self._answers[number] = json.loads(file.read_text(encoding="utf-8"))
 
     def _handle_line(self, line: dict[str, Any]) -> None:
         if "jobs" in line:

@@ -1,0 +1,66 @@
+"""A job's handle tells the end also where the command `edl launch` or its private folder is not as it should be."""
+
+import sys
+
+import pytest
+
+import trainer_sdk as edl
+from tests.harness.edl_command import DEADLINE_S
+from trainer_sdk.launching import job_handle
+
+COMMAND = """
+import json, pathlib, shutil, sys
+private = pathlib.Path(sys.argv[-1])
+
+def say(line):
+    print(json.dumps(line), flush=True)
+
+def end(result):
+    (private / "result-0.json").write_text(result)
+    say({"jobs": {"train": "Completed"}})
+
+say({"run": "somewhere"})
+"""
+WHOLE = '{"ran_to_end": true, "value": 7}'
+
+
+def train():
+    """Never called: no trainer is started."""
+
+
+@pytest.fixture
+def launch(tmp_path, monkeypatch):
+    """A function that launches with a command of this source: what `edl launch` does only when something breaks."""
+
+    def launch_with(source):
+        (tmp_path / "command.py").write_text(COMMAND + source)
+        monkeypatch.setattr(job_handle, "_edl", lambda: (sys.executable, str(tmp_path / "command.py")))
+        return edl.launch(train)
+
+    return launch_with
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("for _ in range(9000): print('no JSON, and more than a pipe holds')", "'no JSON, and more"),
+        ("print(7)", "a line that cannot be read: '7'"),
+        ("say({'jobs': 'all'})", "a line that cannot be read"),
+        ("sys.stdout.buffer.write(bytes([255, 10]))", "a line that cannot be read"),
+        ("shutil.rmtree(private); say({'jobs': {'train': 'Completed'}})", "its end could not be read: FileNotFound"),
+        ("end('{\"ran')", "its end could not be read: JSONDecodeError"),
+        ("sys.exit('edl: the disk is full')", "the disk is full"),
+    ],
+)
+def test_an_end_that_cannot_be_read_is_told(launch, source, told):
+    """`result` raises with the reason, in place of waiting for ever, and the private folder is gone."""
+    job = launch(source)
+    with pytest.raises(edl.JobFailedError) as refused:
+        job.result(DEADLINE_S)
+    assert told in str(refused.value)
+    assert not job._private.exists()
+
+
+def test_a_stray_line_does_not_cost_the_result(launch):
+    """Lines after it are read, the end among them."""
+    assert launch(f"print('a stray line'); end({WHOLE!r})").result(DEADLINE_S) == 7
