@@ -151,15 +151,18 @@ VARIABLES: Final = (
     Variable(
         name="EDL_GROUP",
         readers="trainer, master",
-        meaning="`1`: the job is a group: every trainer holds the model, and all make each step together",
+        meaning=(
+            "`1`: the job is a group: every trainer holds the model, and all make each step together; "
+            "groups are being built, and no script can use one yet"
+        ),
         default="`0`",
         example="1",
     ),
     Variable(
         name="EDL_GLOBAL_BATCH",
-        readers="trainer, master",
-        meaning="records of one step of a group over all trainers: the default of the script's loader",
-        default="none: the script says it",
+        readers="none yet",
+        meaning="records of one step of a group over all trainers, for the script's loader, which is still to be built",
+        default="none",
         example="256",
     ),
     Variable(
