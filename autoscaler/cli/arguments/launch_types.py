@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from autoscaler.cli.arguments.launched_job import CountRange
 from autoscaler.cli.arguments.parameter_types import NodeShape
-from autoscaler.manifests.launched_job import CountRange
 from master.api.host.launch_variables import GIVEN
 
 if TYPE_CHECKING:  # the domain is not for --help

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from autoscaler.cli.arguments.launch_types import Counts, EnvironmentVariable, VirtualNodes
+from autoscaler.cli.arguments.launched_job import LaunchedJob, build_document, job_name_of, option_of
 from autoscaler.cli.arguments.parameter_types import Duration
 from autoscaler.cli.arguments.place_options import complete_context, complete_namespace
 from autoscaler.cli.arguments.place_selection import PLUGIN, RUNS, PlaceKind
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.manifests.launched_job import LaunchedJob, build_document, job_name_of, option_of
 from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse_memory_bytes
 from master.api.host.log_lines import escape_controls
 
@@ -103,7 +103,7 @@ def launch(context: click.Context, /, **options: Any) -> None:
     edl launch --trainers 1:4 --gpu 1 --cpu 2 --memory 8Gi -m team.train
     edl launch --servers 1:3 examples/digits_pserver.py
     edl launch --trainers 2:6 --dry-run train.py > job.yaml
-    edl launch --on kubernetes --image registry.example/team/train:1 --checkpoint s3://bucket/train train.py
+    edl launch --on kubernetes --image team/train:1 --checkpoint s3://b/t train.py
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind = options["on"] or (PlaceKind.KUBERNETES if context.find_root().info_name == PLUGIN else PlaceKind.LOCAL)
     _check_place(kind, options)

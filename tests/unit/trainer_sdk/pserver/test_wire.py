@@ -121,6 +121,8 @@ def test_kinds_of_frames_keep_their_numbers():
     assert {kind.name: int(kind) for kind in FrameKind} == {
         "CHALLENGE": 1, "HELLO": 2, "WELCOME": 3, "REFUSED": 4, "PUSH": 5, "PUSH_ANSWER": 6, "PULL": 7,
         "PULL_ANSWER": 8, "COPY": 9, "COPY_ANSWER": 10, "BACKUP_PUSH": 11,
+        "GROUP_JOIN": 12, "GROUP_JOINED": 13, "GROUP_REDUCE": 14,
+        "GROUP_GATHER": 15, "GROUP_STATE": 16, "GROUP_GOODBYE": 17,
     }  # fmt: skip
 
 

@@ -5,8 +5,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoscaler.cli.arguments.launched_job import CountRange, LaunchedJob, build_document, job_name_of, option_of
 from autoscaler.manifests.documents import read_text
-from autoscaler.manifests.launched_job import CountRange, LaunchedJob, build_document, job_name_of, option_of
 from autoscaler.manifests.parsing import parse_documents
 
 counts = st.integers(1, 50).flatmap(lambda low: st.builds(CountRange, least=st.just(low), most=st.integers(low, 60)))
