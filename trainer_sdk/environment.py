@@ -151,17 +151,14 @@ VARIABLES: Final = (
     Variable(
         name="EDL_GROUP",
         readers="trainer, master",
-        meaning=(
-            "`1`: the job is a group: every trainer holds the model, and all make each step together; "
-            "groups are being built, and no script can use one yet"
-        ),
+        meaning="`1`: the job is a group: every trainer holds the model, and all make each step together",
         default="`0`",
         example="1",
     ),
     Variable(
         name="EDL_GLOBAL_BATCH",
-        readers="none yet",
-        meaning="records of one step of a group over all trainers, for the script's loader, which is still to be built",
+        readers="trainer of a group",
+        meaning="records of one step of a group over all trainers, unless the script names a number itself",
         default="none",
         example="256",
     ),
@@ -199,6 +196,10 @@ class Environment:
     when_unreadable: WhenUnreadable
     token_file: str
     tls_dir: str
+    is_group: bool
+    global_batch: int  # 0: not set
+    listen: str
+    advertise: str
 
     @property
     def drain_s(self) -> float:
@@ -261,6 +262,10 @@ def parse_environment(variables: Mapping[str, str], *, role: str = "trainer") ->
         when_unreadable=_when_unreadable(variables),
         token_file=variables.get("EDL_TOKEN_FILE") or "",
         tls_dir=variables.get("EDL_TLS_DIR") or "",
+        is_group=_whole(variables, "EDL_GROUP", default=0, most=1) == 1,
+        global_batch=_whole(variables, "EDL_GLOBAL_BATCH", default=0),
+        listen=variables.get("EDL_LISTEN") or "",
+        advertise=variables.get("EDL_ADVERTISE") or "",
     )
 
 
@@ -288,10 +293,10 @@ def _socket_address(name: str, text: str) -> str:
         raise UsageError(f"{name}: {error}") from error
 
 
-def _whole(variables: Mapping[str, str], name: str, *, default: int) -> int:
+def _whole(variables: Mapping[str, str], name: str, *, default: int, most: int = _MOST) -> int:
     text = variables.get(name) or str(default)
-    if not _is_whole(text):
-        raise UsageError(f"{name}: {text!r} is not an integer from 0 to {_MOST}")
+    if not _is_whole(text) or int(text) > most:
+        raise UsageError(f"{name}: {text!r} is not an integer from 0 to {most}")
     return int(text)
 
 

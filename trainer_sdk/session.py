@@ -9,8 +9,8 @@
             batch.done(loss=...)
 
 The session connects to the master at the first batch, pull or rank; everything is declared by then.  It belongs to the
-process and the thread that opened it.  Not here: the loop (`dataset`), the model (`tables`, `own_model`), the threads
-(`runtime`).
+process and the thread that opened it.  Not here: the loop (`dataset`, `group.group_steps`), the model (`tables`,
+`own_model`), the threads (`runtime`, `group.member_runtime`).
 """
 
 from __future__ import annotations
@@ -39,10 +39,8 @@ from trainer_sdk.protocol.trainer_events import (
     FinalHookRun,
     Finish,
     FinishReason,
-    LeaveRequested,
     RequestCheckpoint,
     Restart,
-    ScriptFailed,
     SpecDeclared,
 )
 from trainer_sdk.protocol.trainer_state import start
@@ -53,6 +51,9 @@ from trainer_sdk.runtime.standalone import Standalone
 from trainer_sdk.specs import TableDeclaration, dataset_spec, sgd, table_specs
 
 if TYPE_CHECKING:
+    from trainer_sdk.group.group_steps import GroupSteps
+    from trainer_sdk.group.member_runtime import MemberRuntime
+    from trainer_sdk.group.port import GroupFinish, ReplicaState
     from trainer_sdk.tables import Tables
 
 MASTER_BUDGET_S: Final = 120.0
@@ -75,6 +76,8 @@ class Session:
         self._tables: Tables | None = None
         self._save: tuple[SaveHook, RestoreHook] | None = None
         self._own: OwnModel | None = None
+        self._replica: ReplicaState | None = None
+        self._group: GroupSteps | None = None
         self._final: FinalHook | None = None
         self._on_drain: list[Callable[[], object]] = []
         self._driver: TrainerDriver | None = None
@@ -95,8 +98,9 @@ class Session:
         out the records and keeps no model: what trainers have learned is the script's to save.
         """
         self._check_declaring("dataset()")
-        if self._data is not None:
-            raise UsageError(f"dataset() a second time: this job trains {self._data.spec.name!r}")
+        if self._data is not None or self._group is not None:
+            spec = self._group.spec if self._group is not None else self._declared().spec
+            raise UsageError(f"dataset() a second time: this job trains {spec.name!r}")
         self._data = Data(
             dataset_spec(name, size=size, epochs=epochs, batch_size=batch_size, seed=seed),
             start=self._start,
@@ -144,8 +148,37 @@ class Session:
         self._check_first_model()
         self._save = save, restore
 
+    def replicate(self, replica: ReplicaState) -> None:
+        """Declares that every trainer of this job holds this replica: the job is a group (promise M10)."""
+        self._check_declaring("replicate()")
+        self._check_first_model()
+        self._replica = replica
+
+    def group_steps(
+        self, name: str, *, size: int, epochs: int, global_batch: int | None = None, seed: int = 0
+    ) -> GroupSteps:
+        """Declares the steps of a group over `size` records, `epochs` times, in an order keyed by `seed`.
+
+        Each step trains the next `global_batch` records of the order, whoever is there; without a number it is the
+        job's own (spec.group.globalBatch).  After `replicate`.
+        """
+        self._check_declaring("group_steps()")
+        if self._replica is None:
+            raise UsageError("group_steps() without a model: call replicate() first")
+        if self._group is not None or self._data is not None:
+            raise UsageError("a second data set: a job has one")
+        from trainer_sdk.group.group_steps import GroupSteps  # noqa: PLC0415  scripts with tables need none
+        from trainer_sdk.group.joining import global_batch_of  # noqa: PLC0415
+
+        records = global_batch_of(global_batch, self.environment)
+        spec = dataset_spec(name, size=size, epochs=epochs, batch_size=records, seed=seed)
+        self._group = GroupSteps(
+            spec, join=self._join_group, check_use=self._owner.check, conclude=self._conclude_group
+        )
+        return self._group
+
     def on_final(self, hook: FinalHook) -> None:
-        """Runs `hook(arrays)` on one trainer after the end, with the final dense tables.
+        """Runs `hook(arrays)` on one trainer after the end, with the final dense tables, or a group's replica.
 
         The hook runs again if that trainer, or the master, dies before its run is recorded, so it must be idempotent.
         """
@@ -163,22 +196,38 @@ class Session:
     def rank(self) -> int:
         """This trainer's rank among the trainers, as of now, for logging; it changes when others come and go.
 
-        Not for forming process groups: a change reaches each trainer at another batch, so two trainers may hold
-        different worlds at one time, wait for each other in different groups, or both be rank 0.  Nor is anything
-        said of a newcomer's parameters: it would join with its own, and the replicas would differ from then on.
+        In a group it is that of the step in hand.  Not for forming process groups: a change reaches each trainer at
+        another batch, so two trainers may hold different worlds at one time, wait for each other in different groups,
+        or both be rank 0.  Nor is anything said of a newcomer's parameters: it would join with its own, and the
+        replicas would differ from then on.
         """
-        return self._placed().place.rank
+        return self._group.rank if self._group is not None else self._placed().place.rank
 
     @property
     def world_size(self) -> int:
         """Number of trainers, as of now, for logging; not for forming process groups, see `rank`."""
-        return self._placed().place.world_size
+        return self._group.size if self._group is not None else self._placed().place.world_size
+
+    @property
+    def is_leader(self) -> bool:
+        """True for one trainer of a group in each step: who writes logs, say.  False before the first step."""
+        return self._steps_of_group.is_leader
+
+    @property
+    def step(self) -> int:
+        """Steps that the group's model has done: the axis of its curves, which a resize does not bend."""
+        return self._steps_of_group.step
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the group's next step; the first is 0."""
+        return self._steps_of_group.epoch
 
     @property
     def is_draining(self) -> bool:
         """True once this trainer has to leave; its loop then ends after the batch in hand."""
         is_told = self._drain_deadline_s < math.inf
-        return is_told or (self._driver is not None and self._driver.state.is_draining)
+        return is_told or (self._member is not None and self._member.is_draining)
 
     @property
     def has_ended(self) -> bool:
@@ -188,7 +237,10 @@ class Session:
     def report(self, metrics: Mapping[str, float]) -> None:
         """Shows these metrics with the job from the next report on; values that are not finite are left out."""
         self._owner.check()
-        self._declared().metrics |= finite(metrics)
+        if self._group is not None:
+            self._group.report(finite(metrics))
+        else:
+            self._declared().metrics |= finite(metrics)
 
     def checkpoint(self) -> str:
         """Commits the script's own model with the positions it has trained; returns the manifest's id.
@@ -226,9 +278,8 @@ class Session:
                 steps.callback(self._standalone.stop)
             if self._tables is not None:
                 steps.callback(self._tables.close)
-            if self._driver is not None:
-                steps.callback(self._driver.stream.close, farewell_s=self._farewell_s)
-                self._driver.handle(LeaveRequested(reason=reason))
+            if self._member is not None:
+                steps.callback(self._member.leave, reason, farewell_s=self._farewell_s)
 
     @property
     def _farewell_s(self) -> float:
@@ -247,9 +298,9 @@ class Session:
         try:
             if isinstance(error, GracePeriodExpired) and is_mine:
                 self._run_drain_callbacks()
-            elif isinstance(error, Exception) and self._driver is not None and is_mine:
+            elif isinstance(error, Exception) and self._member is not None and is_mine:
                 lines = "".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:]
-                self._driver.handle(ScriptFailed(message="\n".join(lines)))
+                self._member.script_failed("\n".join(lines))
         finally:
             self.close("ended" if self.has_ended else "drained" if self.is_draining else "left the session")
 
@@ -290,6 +341,18 @@ class Session:
         elif finish.final_saver and self._final is not None:
             self._final(self._tables.pull() if self._tables is not None else {})
             self._driver.handle(FinalHookRun())
+
+    def _conclude_group(self, finish: GroupFinish) -> None:
+        """Called as the loop of a group ends: callbacks, or the final hook (rule 96)."""
+        assert self._group is not None
+        assert self._replica is not None
+        self._ending = finish.reason
+        if finish.reason is FinishReason.DRAINED:
+            self._run_drain_callbacks()
+        elif finish.final_saver and self._group.runtime is not None:
+            if self._final is not None:
+                self._final(self._replica.capture().arrays)
+            self._group.runtime.final_hook_done()
 
     def _run_drain_callbacks(self) -> None:
         callbacks, self._on_drain = self._on_drain, []
@@ -358,6 +421,45 @@ class Session:
         )
         return driver
 
+    def _join_group(self) -> MemberRuntime:
+        """The runtime of a group's member, which registers by itself; a master of our own if the script runs alone."""
+        from trainer_sdk.group.joining import join_group  # noqa: PLC0415  scripts with tables need none
+
+        assert self._group is not None
+        assert self._replica is not None
+        environment = self.environment
+        environment.check_files()
+        try:
+            if not environment.master:
+                self._standalone = Standalone(environment)
+                environment = self._standalone.start(is_group=True)
+            runtime = join_group(
+                environment,
+                self._replica,
+                self._group.spec,
+                has_final_hook=self._final is not None,
+                budget_s=self._budget_s,
+                check_alive=self._standalone.check if self._standalone else lambda: None,
+            )
+        except BaseException:  # Ctrl-C in a notebook too: the next use starts again
+            self._unwind()
+            raise
+        if self.is_draining:
+            runtime.drain(deadline_s=self._drain_deadline_s - monotonic(), reason="SIGTERM")
+        return runtime
+
+    @property
+    def _member(self) -> TrainerDriver | MemberRuntime | None:
+        """This process's place in its job, once it has one."""
+        return self._group.runtime if self._group is not None else self._driver
+
+    @property
+    def _steps_of_group(self) -> GroupSteps:
+        self._owner.check()
+        if self._group is None:
+            raise UsageError("step, epoch and is_leader are for groups, whose trainers make each step together")
+        return self._group
+
     def _placed(self) -> TrainerDriver:
         self._owner.check()
         driver = self._start()
@@ -367,8 +469,8 @@ class Session:
     def _drain(self) -> None:
         """Called at SIGTERM in the script's thread, between two byte codes, so it takes no lock."""
         self._drain_deadline_s = min(self._drain_deadline_s, monotonic() + self.environment.drain_s)
-        if self._driver is not None:
-            self._driver.drain(deadline_s=self._drain_deadline_s - monotonic(), reason="SIGTERM")
+        if self._member is not None:
+            self._member.drain(deadline_s=self._drain_deadline_s - monotonic(), reason="SIGTERM")
 
     def _declared(self) -> Data:
         if self._data is None:
@@ -377,12 +479,12 @@ class Session:
 
     def _check_declaring(self, what: str) -> None:
         self._owner.check()
-        if self._driver is not None:
+        if self._member is not None:
             raise UsageError(f"{what} after the first batch, pull or rank: declare everything before")
 
     def _check_first_model(self) -> None:
-        if self._tables is not None or self._save is not None:
-            raise UsageError("a second model: a job has one, declared by tables() or own_model() once")
+        if self._tables is not None or self._save is not None or self._replica is not None:
+            raise UsageError("a second model: a job has one, declared by tables(), own_model() or replicate() once")
 
 
 def open_session(

@@ -10,24 +10,15 @@ import os
 import signal
 import sys
 import time
-import uuid
 from pathlib import Path
 
 import numpy as np
 
-from master.api.checkpoints.storage import open_storage
-from master.api.identities import DatasetSpec, Incarnation, MemberName
-from master.api.wire.hello import Hello
+from master.api.identities import DatasetSpec
 from tests.harness.master_process import JOB
-from trainer_sdk.collective import CollectiveListener
 from trainer_sdk.errors import StepAborted
-from trainer_sdk.group.core.member_state import MemberState
-from trainer_sdk.group.member_runtime import MemberRuntime
-from trainer_sdk.group.port import CapturedState, GroupFinish
-from trainer_sdk.master_stream import MasterAddress
-from trainer_sdk.record_order import RecordOrder
-from trainer_sdk.runtime.drain_signal import DrainSignal
-from trainer_sdk.transport.security import Security
+from trainer_sdk.group.port import CapturedState
+from trainer_sdk.session import Session, open_session
 
 DATASET = DatasetSpec(name="counted", size=50, epochs=150, batch_size=7, seed=3)
 PAUSE_S = 0.3  # of a step, until the file `hurry` is there: a test's faults come long before the job's end
@@ -59,64 +50,58 @@ def run_hook(folder: Path, ordinal: int) -> None:
         time.sleep(PAUSE_S)
 
 
-def main(folder: Path, master: str, ordinal: int) -> None:
-    incarnation = uuid.uuid4().hex[:12]
-    listener = CollectiveListener(f"unix:{folder}/sockets", Security(), incarnation)
-    state = MemberState(
-        name=MemberName(f"trainer-{ordinal}"),
-        ordinal=ordinal,
-        incarnation=Incarnation(incarnation),
-        address=listener.address,
-        dataset=DATASET,
-        layout=Counter.layout,
-        has_final_hook=(folder / "hook").exists(),
+def train(session: Session, replica: Counter, folder: Path) -> int:
+    """Counts records until the loop is over; how many steps came again."""
+    steps = session.group_steps(
+        DATASET.name, size=DATASET.size, epochs=DATASET.epochs, global_batch=DATASET.batch_size, seed=DATASET.seed
     )
-    replica = Counter()
-    runtime = MemberRuntime(
-        state,
-        replica=replica,
-        listener=listener,
-        storage=open_storage(str(folder / "checkpoints")),
-        master=MasterAddress(target=master, hello=Hello(job=JOB, software="test")),
-    )
-    drain_signal = DrainSignal(lambda: runtime.drain(grace_s=20.0, reason="SIGTERM"))
-    drain_signal.install()
     poison = int((folder / "poison").read_text()) if (folder / "poison").exists() else -1
-    order = RecordOrder(DATASET)
     redone = 0
-    try:
-        while not isinstance(step := runtime.begin_step(), GroupFinish):
-            redone += step.is_redo
-            if poison in step.positions:
-                os.kill(os.getpid(), signal.SIGKILL)
-            gradient = np.zeros(DATASET.size, dtype=np.int64)
-            if step.positions:
-                np.add.at(gradient, order.records(step.positions), 1)
-            if not (folder / "hurry").exists():
-                time.sleep(PAUSE_S)
-            update = np.full(replica.weights.shape, len(step.positions), dtype=np.float32)
-            try:
-                runtime.all_reduce(update)
-                runtime.all_reduce(gradient)
-            except StepAborted:
-                continue
-            if runtime.end_step():
-                replica.counts += gradient
-                replica.weights += update / step.records
-        if step.final_saver:
-            run_hook(folder, ordinal)
-            runtime.final_hook_done()
+    while (share := steps.next_step()) is not None:
+        redone += share.is_redo
+        if poison in share.positions:
+            os.kill(os.getpid(), signal.SIGKILL)
+        gradient = np.zeros(DATASET.size, dtype=np.int64)
+        if share.positions:
+            np.add.at(gradient, steps.records(share.positions), 1)
+        if not (folder / "hurry").exists():
+            time.sleep(PAUSE_S)
+        update = np.full(replica.weights.shape, len(share.positions), dtype=np.float32)
+        try:
+            steps.all_reduce(update)
+            steps.all_reduce(gradient)
+        except StepAborted:
+            continue
+        if steps.end_step():
+            replica.counts += gradient
+            replica.weights += update / share.records
+    return redone
+
+
+def main(folder: Path, master: str, ordinal: int) -> None:
+    variables = {
+        "EDL_JOB": JOB,
+        "EDL_NAME": f"trainer-{ordinal}",
+        "EDL_ORDINAL": str(ordinal),
+        "EDL_MASTER": master,
+        "EDL_GROUP": "1",
+        "EDL_LISTEN": f"unix:{folder}/sockets",
+        "EDL_CHECKPOINT_URI": str(folder / "checkpoints"),
+    }
+    replica = Counter()
+    with open_session(variables) as session:
+        session.replicate(replica)
+        if (folder / "hook").exists():
+            session.on_final(lambda _: run_hook(folder, ordinal))
+        redone = train(session, replica, folder)
         result = {
-            "reason": str(step.reason),
+            "reason": "ended" if session.has_ended else "drained",
             "counts": replica.counts.tolist(),
             "weights": replica.weights.tobytes().hex()[:4096],
-            "step": runtime.step,
+            "step": session.step,
             "redone": redone,
         }
         (folder / f"trainer-{ordinal}.json").write_text(json.dumps(result))
-    finally:
-        runtime.close("the loop has ended")
-        drain_signal.restore()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import median
 from time import monotonic
 from typing import assert_never, cast
@@ -80,7 +80,7 @@ MASTER_BUDGET_S = 120.0  # without any master, while nothing else can be done
 
 
 class MemberRuntime:
-    """A `GroupRuntime` over a master.  `close` it in any case."""
+    """A `GroupRuntime` over a master.  `leave` in any case."""
 
     def __init__(
         self,
@@ -91,10 +91,15 @@ class MemberRuntime:
         storage: Storage,
         master: MasterAddress,
         master_budget_s: float = MASTER_BUDGET_S,
+        check_alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """`state` is that of a process that has just begun; its address is the listener's."""
+        """`state` is that of a process that has just begun; its address is the listener's.
+
+        `check_alive` raises when waiting is pointless, because the process that would answer has ended.
+        """
         self._state = state
-        self._replica, self._storage, self._master_budget_s = replica, storage, master_budget_s
+        self._replica, self._storage = replica, storage
+        self._master_budget_s, self._check_alive = master_budget_s, check_alive
         self._groups = GroupCollectives(listener)
         self._changed = threading.Condition(threading.RLock())
         self._complaint = ""
@@ -201,26 +206,26 @@ class MemberRuntime:
         """A checkpoint at the next boundary, as when one is due."""
         self._handle(CopyDue())
 
-    def script_raised(self, message: str) -> None:
+    def script_failed(self, message: str) -> None:
         """Tells the master that the script raised in the step in hand (M4)."""
         self._handle(ScriptRaised(message=message))
 
     def final_hook_done(self) -> None:
         self._handle(FinalHookDone())
 
-    def drain(self, *, grace_s: float, reason: str) -> None:
-        """Leaves by the next planned generation, at the latest after `grace_s`.  Safe in a signal handler."""
-        self._stream.post(lambda: self._handle(DrainAsked(grace_s=grace_s, reason=reason)))
-        self._stream.after(grace_s, lambda: self._handle(GraceEnded()))
+    def drain(self, *, deadline_s: float, reason: str) -> None:
+        """Leaves by the next planned generation, at the latest after `deadline_s`.  Safe in a signal handler."""
+        self._stream.post(lambda: self._handle(DrainAsked(grace_s=deadline_s, reason=reason)))
+        self._stream.after(deadline_s, lambda: self._handle(GraceEnded()))
 
-    def close(self, reason: str = "done") -> None:
-        """Says goodbye to the master and the members.  A second call does nothing."""
+    def leave(self, reason: str, *, farewell_s: float = DRAIN_LIMIT_S) -> None:
+        """Says goodbye to the master, for so long, and to the members.  A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
         self._perform(leave_job(reason))
         self._groups.close()
-        self._stream.close(farewell_s=DRAIN_LIMIT_S)
+        self._stream.close(farewell_s=farewell_s)
 
     # ---- the script's work ------------------------------------------------------------------------------------------
 
@@ -308,6 +313,7 @@ class MemberRuntime:
         self._steps_begun, self._step_began_s = self._steps_begun + 1, now_s
 
     def _wait(self, began_s: float) -> None:
+        self._check_alive()
         if self._complaint:
             raise UsageError(self._complaint)
         apart_s, budget_s = self._apart_since_s, self._master_budget_s

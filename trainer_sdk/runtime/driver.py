@@ -28,6 +28,7 @@ from trainer_sdk.protocol.trainer_events import (
     DrainRequested,
     Finish,
     GiveBatch,
+    LeaveRequested,
     MasterStreamBroken,
     MasterStreamOpened,
     ReportDue,
@@ -36,6 +37,7 @@ from trainer_sdk.protocol.trainer_events import (
     ResendPush,
     ResolveOffer,
     Restart,
+    ScriptFailed,
     SendPush,
     SendToMaster,
     TrainerEffect,
@@ -241,6 +243,19 @@ class TrainerDriver:
     def drain(self, *, deadline_s: float, reason: str) -> None:
         """Drains: the batch in hand may be finished until the deadline.  Safe in a signal handler."""
         self.stream.post(lambda: self._drain(deadline_s, reason))
+
+    @property
+    def is_draining(self) -> bool:
+        return self.state.is_draining
+
+    def script_failed(self, message: str) -> None:
+        """Tells the master that the script raised (M4)."""
+        self.handle(ScriptFailed(message=message))
+
+    def leave(self, reason: str, *, farewell_s: float) -> None:
+        """Returns what is in hand, and says goodbye to the master for at most so long."""
+        self.handle(LeaveRequested(reason=reason))
+        self.stream.close(farewell_s=farewell_s)
 
     def when_time_is_up(self, action: Callable[[], None]) -> None:
         """Calls `action` at the drain deadline, or now if that has passed, in any thread."""

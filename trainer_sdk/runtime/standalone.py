@@ -58,8 +58,8 @@ class Standalone:
         self._is_over = Event()
         self._commit_watcher = Thread(target=self._watch_commits, name="edl-commits", daemon=True)
 
-    def start(self, *, has_tables: bool) -> Environment:
-        """Starts the children; the environment with their master's address.
+    def start(self, *, has_tables: bool = False, is_group: bool = False) -> Environment:
+        """Starts the children; the environment with their master's address, and for a group where to listen.
 
         Raises CheckpointError where the folder cannot be read (M11), MasterUnavailableError, ChildEndedError.
         """
@@ -82,6 +82,7 @@ class Standalone:
                 "EDL_LISTEN": "127.0.0.1:0" if note.tls_dir else f"{SCHEME}{self._sockets}/master",
                 "EDL_ADDRESS_FILE": str(address_file),
                 "EDL_SERVERS": str(int(has_tables)),
+                "EDL_GROUP": str(int(is_group)),
                 "EDL_ETCD_ENDPOINTS": "",
                 "EDL_HISTORY": self._history if note.checkpoint_start or not self._claimed else "",  # else its folder's
                 "EDL_CHECKPOINT_START": note.checkpoint_start,
@@ -89,16 +90,16 @@ class Standalone:
             },
         )
         address = self._wait_for(address_file)
+        listen = "127.0.0.1:0" if note.tls_dir else f"{SCHEME}{self._sockets}"
         if has_tables:
             name = f"{self._environment.job}-server-0"
             # the only server: no other could take its buckets, so it ends at once
-            listen = "127.0.0.1:0" if note.tls_dir else f"{SCHEME}{self._sockets}"
             here = {"EDL_MASTER": address, "EDL_LISTEN": listen, "EDL_GRACE_S": "0"}
             self._spawn("trainer_sdk.pserver", {**common, "EDL_NAME": name, **here})
         what = "a master and a parameter server" if has_tables else "a master"
         _print_line(f"edl: no EDL_MASTER, so {what} started here; logs in {self._folder}")
         self._commit_watcher.start()
-        return replace(note, master=address)
+        return replace(note, master=address, is_group=is_group, listen=listen)
 
     def _claim(self, uri: str) -> None:
         """Claims the checkpoint folder until the children have ended, so that no other run uses it."""

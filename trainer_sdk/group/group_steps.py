@@ -1,0 +1,135 @@
+"""Steps of a script in its job's group: what a framework layer iterates over.
+
+    while (share := steps.next_step()) is not None:
+        gradient = gradients_of(steps.records(share.positions))
+        try:
+            steps.all_reduce(gradient)
+        except StepAborted:
+            continue                     # the same step comes again, maybe with another share
+        if steps.end_step():
+            apply(gradient / share.records)
+
+Made by `Session.group_steps`; what a framework gives to its scripts stands on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from master.api.group_shares import steps_per_epoch
+from master.api.identities import DatasetSpec
+from master.api.positions import PositionSet
+from trainer_sdk.errors import UsageError
+from trainer_sdk.group.member_runtime import MemberRuntime
+from trainer_sdk.group.port import GroupFinish, HostArray, StepShare
+from trainer_sdk.record_order import RecordNumbers, RecordOrder
+
+
+class GroupSteps:
+    """This trainer's steps.  All calls come from the script's thread, except `all_reduce` (see `GroupRuntime`)."""
+
+    def __init__(
+        self,
+        spec: DatasetSpec,
+        *,
+        join: Callable[[], MemberRuntime],
+        check_use: Callable[[], None],
+        conclude: Callable[[GroupFinish], None],
+    ) -> None:
+        self.spec: Final = spec  # `batch_size` is the global batch
+        self._join, self._check_use, self._conclude = join, check_use, conclude
+        self._runtime: MemberRuntime | None = None
+        self._order = RecordOrder(spec)
+        self._share: StepShare | None = None
+        self._has_ended = False
+
+    # ---- the loop ---------------------------------------------------------------------------------------------------
+
+    def next_step(self) -> StepShare | None:
+        """The next step, or the one before again after an abort; None once the loop is over.
+
+        Calling it says that the step before was applied.  The first call joins the group.  At the end of the loop the
+        session's callbacks have run.  Raises UsageError, MasterUnavailableError, CheckpointError.
+        """
+        self._check_use()
+        if self._has_ended:
+            return None
+        if self._runtime is None:
+            self._runtime = self._join()
+        step = self._runtime.begin_step()
+        if isinstance(step, GroupFinish):
+            self._has_ended = True
+            self._conclude(step)
+            return None
+        self._share = step
+        return step
+
+    def all_reduce(self, array: HostArray, *, dtype: str = "") -> None:
+        """The array becomes the sum over all trainers.  Raises StepAborted; see `GroupRuntime.all_reduce`."""
+        self._joined.all_reduce(array, dtype=dtype)
+
+    def end_step(self) -> bool:
+        """True: the step is complete here; apply it before `next_step`.  False: it is dropped, and comes again."""
+        return self._joined.end_step()
+
+    def gather(self, data: bytes) -> list[bytes]:
+        """What all trainers gave, by rank; between a complete step and `next_step`.  Raises StepAborted."""
+        return self._joined.gather(data)
+
+    def records(self, positions: PositionSet) -> RecordNumbers:
+        """Numbers of the records at these positions of one epoch: int64, shape (len(positions),)."""
+        return self._order.records(positions)
+
+    def report(self, metrics: Mapping[str, float]) -> None:
+        """Shows these with the job from the next report on."""
+        if self._runtime is not None:
+            self._runtime.metrics = {**self._runtime.metrics, **metrics}
+
+    # ---- where this trainer stands ----------------------------------------------------------------------------------
+
+    @property
+    def runtime(self) -> MemberRuntime | None:
+        """None before the first step."""
+        return self._runtime
+
+    @property
+    def rank(self) -> int:
+        """Of the step in hand."""
+        return self._given.rank
+
+    @property
+    def size(self) -> int:
+        """Number of trainers in the step in hand."""
+        return self._given.size
+
+    @property
+    def is_leader(self) -> bool:
+        """True for rank 0 of the step in hand; false before the first one."""
+        return self._share is not None and self._share.rank == 0
+
+    @property
+    def step(self) -> int:
+        """Steps that the model has done."""
+        return 0 if self._runtime is None else self._runtime.step
+
+    @property
+    def epoch(self) -> int:
+        """Of the next step: the first is 0."""
+        return self.step // steps_per_epoch(self.spec)
+
+    @property
+    def is_draining(self) -> bool:
+        return self._runtime is not None and self._runtime.is_draining
+
+    @property
+    def _joined(self) -> MemberRuntime:
+        if self._runtime is None:
+            raise UsageError("no step yet: call next_step() first")
+        return self._runtime
+
+    @property
+    def _given(self) -> StepShare:
+        if self._share is None:
+            raise UsageError("rank and world_size of a group are known from its first step on: read them in the loop")
+        return self._share
