@@ -38,7 +38,7 @@ def group(tmp_path):
 
 
 async def test_joiner_and_leaver_disturb_nobody(group):
-    """Rules 79 to 83: planned changes lose no step, and the replica goes over to the joiner."""
+    """Rules 79 to 83: planned changes lose no step, and the replica goes over to the joiner (M10)."""
     async with group() as members:
         members.add(2)
         before = await members.wait_trained(2)
@@ -54,7 +54,7 @@ async def test_joiner_and_leaver_disturb_nobody(group):
 
 
 async def test_kill_in_the_middle_of_a_step_loses_that_step_alone(group):
-    """Rules 73 to 76: survivors abort, regroup, and do the same step again."""
+    """Rules 73 to 76: survivors abort, regroup, and do the same step again, the only work lost (M10)."""
     async with group() as members:
         members.add(3)
         before = await members.wait_trained(3)
