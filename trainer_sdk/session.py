@@ -154,6 +154,11 @@ class Session:
         self._check_first_model()
         self._replica = replica
 
+    @property
+    def replica(self) -> ReplicaState | None:
+        """What `replicate` declared; None before."""
+        return self._replica
+
     def group_steps(
         self, name: str, *, size: int, epochs: int, global_batch: int | None = None, seed: int = 0
     ) -> GroupSteps:
@@ -280,6 +285,8 @@ class Session:
                 steps.callback(self._tables.close)
             if self._member is not None:
                 steps.callback(self._member.leave, reason, farewell_s=self._farewell_s)
+            if self._group is not None:
+                steps.callback(self._group.close)
 
     @property
     def _farewell_s(self) -> float:

@@ -48,7 +48,8 @@ def copy_marks(dataset: DatasetSpec, step: int, skipped: PositionSet, shard: int
 def shares(record: Generation, positions: PositionSet) -> tuple[PositionSet, ...]:
     """Each rank's part of a step's positions, by rank: disjoint, and together all but the quarantined (rules 63, 94).
 
-    Consecutive parts in proportion to the members' weights; a part may be empty.  Suspects go to one rank alone.
+    Consecutive parts in proportion to the members' weights; a part may be empty, and holds a single position only where
+    it cannot be helped: batch normalisation has no variance of one record.  Suspects go to one rank alone.
     """
     todo = positions - record.quarantine
     alone = todo & record.suspects
@@ -58,11 +59,25 @@ def shares(record: Generation, positions: PositionSet) -> tuple[PositionSet, ...
 
 
 def _split(positions: PositionSet, weights: Sequence[int]) -> list[PositionSet]:
-    total, count = sum(weights), len(positions)
-    parts, rest, seen, taken = [], positions, 0, 0
+    total, count, seen, taken = sum(weights), len(positions), 0, 0
+    sizes: list[int] = []
     for weight in weights:
         seen += weight
-        until = count * seen // total
-        parts.append(rest.first(until - taken))
-        rest, taken = rest - parts[-1], until
+        sizes.append(count * seen // total - taken)
+        taken += sizes[-1]
+    parts, rest = [], positions
+    for size in _without_singles(sizes):
+        parts.append(rest.first(size))
+        rest -= parts[-1]
     return parts
+
+
+def _without_singles(sizes: Sequence[int]) -> list[int]:
+    """The same total, in which a part of one has taken one from the next part, or gone to it, or to the one before."""
+    fixed = list(sizes)
+    held = [place for place, size in enumerate(sizes) if size]
+    for place, other in zip(held, [*held[1:], *held[-2:-1]], strict=False):
+        if fixed[place] == 1 and fixed[other]:
+            moved = 1 if fixed[other] > 2 else -1
+            fixed[place], fixed[other] = fixed[place] + moved, fixed[other] - moved
+    return fixed

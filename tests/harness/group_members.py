@@ -1,4 +1,4 @@
-"""Members of a group as processes (`tests/programs/group_counter.py`) under a master process, and what they trained.
+"""Members of a group as processes of a program of `tests/programs` under a master process, and what they trained.
 
 The counts are read from the checkpoint that the master committed, found as any reader of its folder finds it.
 """
@@ -24,7 +24,7 @@ from tests.harness.waiting import wait_for_async
 from tests.programs.group_counter import DATASET
 from trainer_sdk.group.captured_state import read_copy
 
-PROGRAM = Path(__file__).parents[1] / "programs" / "group_counter.py"
+PROGRAMS = Path(__file__).parents[1] / "programs"
 TRAINING = ("compute", "reduce")
 BUDGET_S = 150.0
 
@@ -32,8 +32,16 @@ BUDGET_S = 150.0
 class GroupMembers:
     """The members' processes and their master."""
 
-    def __init__(self, folder: Path, master: MasterProcess) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        master: MasterProcess,
+        program: str = "group_counter.py",
+        arrays: tuple[str, str] = ("counts", "weights"),
+    ) -> None:
+        """`arrays`: names of the program's counts and weights in a checkpoint."""
         self.folder, self.master = folder, master
+        self._program, self._arrays = PROGRAMS / program, arrays
         self.processes: list[subprocess.Popen] = []
 
     def add(self, count: int = 1) -> None:
@@ -41,7 +49,7 @@ class GroupMembers:
             self.processes.append(self._start(len(self.processes)))
 
     def _start(self, ordinal: int) -> subprocess.Popen:
-        command = [sys.executable, str(PROGRAM), str(self.folder), self.master.address, str(ordinal)]
+        command = [sys.executable, str(self._program), str(self.folder), self.master.address, str(ordinal)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         with (self.folder / f"{ordinal}.log").open("ab") as log:
             return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
@@ -90,10 +98,10 @@ class GroupMembers:
             assert code == 0, (self.folder / f"{ordinal}.log").read_text()
         return [json.loads((self.folder / f"trainer-{ordinal}.json").read_text()) for ordinal in ordinals]
 
-    async def check_exact(self, *ordinals: int, skipped: Sequence[int] = ()) -> None:
+    async def check_exact(self, *ordinals: int, skipped: Sequence[int] = ()) -> list[dict]:
         """Every record `epochs` times in each replica and in the last checkpoint, and the same bits everywhere.
 
-        `skipped`: these records once less.
+        `skipped`: these records once less.  Returns the members' results.
         """
         (self.folder / "hurry").touch()
         results = await self.finish(*ordinals)
@@ -112,8 +120,10 @@ class GroupMembers:
         (file,) = audit.head.files
         loaded = read_copy(open_storage(self.master.checkpoints), file)
         assert loaded.state == audit.head.state
-        np.testing.assert_array_equal(loaded.captured.arrays["counts"], counts)
-        assert loaded.captured.arrays["weights"].tobytes().hex().startswith(results[0]["weights"])
+        counted, weights = (loaded.captured.arrays[name] for name in self._arrays)
+        np.testing.assert_allclose(counted, counts, atol=1e-6)
+        assert weights.tobytes().hex().startswith(results[0]["weights"])
+        return results
 
 
 def trainers(status: JobStatus) -> int:

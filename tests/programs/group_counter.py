@@ -78,8 +78,9 @@ def train(session: Session, replica: Counter, folder: Path) -> int:
     return redone
 
 
-def main(folder: Path, master: str, ordinal: int) -> None:
-    variables = {
+def variables_of(folder: Path, master: str, ordinal: int) -> dict[str, str]:
+    """The environment of a member's pod."""
+    return {
         "EDL_JOB": JOB,
         "EDL_NAME": f"trainer-{ordinal}",
         "EDL_ORDINAL": str(ordinal),
@@ -88,8 +89,11 @@ def main(folder: Path, master: str, ordinal: int) -> None:
         "EDL_LISTEN": f"unix:{folder}/sockets",
         "EDL_CHECKPOINT_URI": str(folder / "checkpoints"),
     }
+
+
+def main(folder: Path, master: str, ordinal: int) -> None:
     replica = Counter()
-    with open_session(variables) as session:
+    with open_session(variables_of(folder, master, ordinal)) as session:
         session.replicate(replica)
         if (folder / "hook").exists():
             session.on_final(lambda _: run_hook(folder, ordinal))

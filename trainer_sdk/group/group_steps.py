@@ -15,6 +15,7 @@ Made by `Session.group_steps`; what a framework gives to its scripts stands on i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Final
 
 from master.api.group_shares import steps_per_epoch
@@ -23,6 +24,7 @@ from master.api.positions import PositionSet
 from trainer_sdk.errors import UsageError
 from trainer_sdk.group.member_runtime import MemberRuntime
 from trainer_sdk.group.port import GroupFinish, HostArray, StepShare
+from trainer_sdk.protocol.trainer_events import FinishReason
 from trainer_sdk.record_order import RecordNumbers, RecordOrder
 
 
@@ -42,7 +44,8 @@ class GroupSteps:
         self._runtime: MemberRuntime | None = None
         self._order = RecordOrder(spec)
         self._share: StepShare | None = None
-        self._has_ended = False
+        self._has_ended = self._is_job_done = False
+        self._at_close: list[Callable[[], None]] = []
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
 
@@ -59,7 +62,7 @@ class GroupSteps:
             self._runtime = self._join()
         step = self._runtime.begin_step()
         if isinstance(step, GroupFinish):
-            self._has_ended = True
+            self._has_ended, self._is_job_done = True, step.reason is FinishReason.ENDED
             self._conclude(step)
             return None
         self._share = step
@@ -77,6 +80,10 @@ class GroupSteps:
         """What all trainers gave, by rank; between a complete step and `next_step`.  Raises StepAborted."""
         return self._joined.gather(data)
 
+    def expected_share(self, step: int) -> StepShare | None:
+        """What this trainer would be given of a step if nobody came or went until then, for reading ahead."""
+        return None if self._runtime is None else self._runtime.expected_share(step)
+
     def records(self, positions: PositionSet) -> RecordNumbers:
         """Numbers of the records at these positions of one epoch: int64, shape (len(positions),)."""
         return self._order.records(positions)
@@ -85,6 +92,17 @@ class GroupSteps:
         """Shows these with the job from the next report on."""
         if self._runtime is not None:
             self._runtime.metrics = {**self._runtime.metrics, **metrics}
+
+    def at_close(self, callback: Callable[[], None]) -> None:
+        """Called once as the session closes, newest first: threads and processes of a framework's layer end there."""
+        self._at_close.append(callback)
+
+    def close(self) -> None:
+        """Runs what `at_close` was given, all of it.  A second call does nothing."""
+        callbacks, self._at_close = self._at_close, []
+        with ExitStack() as steps:
+            for callback in callbacks:
+                steps.callback(callback)
 
     # ---- where this trainer stands ----------------------------------------------------------------------------------
 
@@ -117,6 +135,11 @@ class GroupSteps:
     def epoch(self) -> int:
         """Of the next step: the first is 0."""
         return self.step // steps_per_epoch(self.spec)
+
+    @property
+    def has_left(self) -> bool:
+        """True once this trainer has left its group before the job's end: its model is not that of the group."""
+        return self._has_ended and not self._is_job_done
 
     @property
     def is_draining(self) -> bool:

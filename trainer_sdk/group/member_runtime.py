@@ -70,6 +70,7 @@ from trainer_sdk.group.core.member_events import (
 )
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState
 from trainer_sdk.group.core.script_work import next_work
+from trainer_sdk.group.core.steps import expected_share
 from trainer_sdk.group.core.transitions import give, handle_member, leave_job
 from trainer_sdk.group.port import CapturedState, GroupFinish, HostArray, ReplicaState, StepShare
 from trainer_sdk.master_stream import DRAIN_LIMIT_S, MasterAddress, MasterStream
@@ -176,6 +177,11 @@ class MemberRuntime:
         except (CollectiveAborted, WireError) as error:
             self._handle(GroupFailed(number=number))
             raise StepAborted(str(error)) from error
+
+    def expected_share(self, step: int) -> StepShare | None:
+        """What this rank would be given of a step in the present generation, for reading ahead."""
+        with self._changed:
+            return expected_share(self._state, step)
 
     @property
     def rank(self) -> int:

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from master.api.positions import PositionSet
+from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.protocol.trainer_events import FinishReason
 
 HostArray = npt.NDArray[Any]
@@ -68,6 +68,7 @@ class StepShare:
     size: int
     generation: int
     is_redo: bool = False  # the step was given before, and dropped
+    spare: PositionSet = EMPTY  # without a share: records of the step that a script may run with, and that do not count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

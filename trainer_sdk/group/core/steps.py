@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.api.group_shares import shares, step_positions, steps_per_epoch
+from master.api.group_shares import shares, step_positions, steps_per_epoch, total_steps
 from master.api.messages.generations import StateId
+from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.group.core.control_words import StepWord
 from trainer_sdk.group.core.member_events import AbortGroup, ContributeWord, WordsGathered
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep, rank_in
@@ -15,18 +16,38 @@ from trainer_sdk.group.port import StepShare
 
 def share_of(state: MemberState) -> StepShare:
     """The next step and this rank's part: a function of record and step alone (rules 63, 94)."""
-    assert state.record is not None
-    positions = step_positions(state.dataset, state.step)
+    share = expected_share(state, state.step)
+    assert share is not None
+    return replace(share, is_redo=state.step <= state.newest_given)
+
+
+def expected_share(state: MemberState, step: int) -> StepShare | None:
+    """What this rank would be given of a step, should the generation last so long; None outside steps or in none."""
+    record = state.record
+    if record is None or not 0 <= step < total_steps(state.dataset):
+        return None
+    positions = step_positions(state.dataset, step)
+    parts = shares(record, positions)
     return StepShare(
-        step=state.step,
-        epoch=state.step // steps_per_epoch(state.dataset),
-        positions=shares(state.record, positions)[state.rank],
-        records=len(positions - state.record.quarantine),
+        step=step,
+        epoch=step // steps_per_epoch(state.dataset),
+        positions=parts[state.rank],
+        records=len(positions - record.quarantine),
         rank=state.rank,
-        size=len(state.record.members),
+        size=len(record.members),
         generation=state.number,
-        is_redo=state.step <= state.newest_given,
+        spare=EMPTY if parts[state.rank] else _spare(state, step),
     )
+
+
+def _spare(state: MemberState, step: int) -> PositionSet:
+    """Two records, which no batch normalisation refuses: of this step, or of the first one that has some to train."""
+    record = state.record
+    assert record is not None
+    for one in (*range(step, total_steps(state.dataset)), *range(step)):
+        if some := step_positions(state.dataset, one) - record.quarantine - record.suspects:
+            return some.first(2)
+    return EMPTY
 
 
 def handle_reduced(state: MemberState) -> MemberStep:

@@ -75,6 +75,14 @@ def test_shares_follow_the_weights():
     assert parts == (PositionSet.span(0, 2), PositionSet.span(2, 8))
 
 
+@given(DATASETS, st.lists(st.integers(1, 5), min_size=1, max_size=6), POSITIONS)
+def test_a_share_of_one_record_is_given_only_where_the_step_has_no_other(dataset, weights, quarantine):
+    """Batch normalisation has no variance of a single record."""
+    positions = step_positions(dataset, 0)
+    parts = shares(record(weights, quarantine=quarantine), positions)
+    assert 1 not in map(len, parts) or len(positions - quarantine) == 1
+
+
 def test_the_marks_of_shards_agree_and_name_each_shard_once():
     """A checkpoint whose files are the shards of one state contradicts nothing that `audit` compares (rule 90)."""
     dataset, skipped = DatasetSpec(name="digits", size=10, epochs=2, batch_size=4), PositionSet.span(1, 3)
