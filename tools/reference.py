@@ -7,6 +7,7 @@ name without a docstring, or a field without a description, ends it too.
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,8 @@ from trainer_sdk.tables import Tables
 ROOT: Final = Path(__file__).resolve().parent.parent
 DEFINITION: Final = ROOT / "charts" / "edl" / "files" / "trainingjobs.yaml"
 MADE: Final = "<!-- made by tools/reference.py: `make reference` -->"
+TORCH_SURFACE: Final = (("training_replica", "replicate"), ("group_loader", "loader"), ("group_loader", "GroupLoader"))
+READ_SPECIAL: Final = ("__iter__", "__len__")
 CLASSES: Final = (Session, Data, Batch, Tables, JobHandle, LaunchStatus)
 
 
@@ -36,7 +39,11 @@ def make_pages() -> dict[Path, str]:
     """Return the pages by their paths.  Raises UndescribedError."""
     folder = ROOT / "docs" / "reference"
     definition = yaml.safe_load(DEFINITION.read_text(encoding="utf-8"))
-    return {folder / "trainer_sdk.md": make_sdk_page(), folder / "trainingjob.md": make_definition_page(definition)}
+    return {
+        folder / "trainer_sdk.md": make_sdk_page(),
+        folder / "trainer_sdk_torch.md": make_torch_page(),
+        folder / "trainingjob.md": make_definition_page(definition),
+    }
 
 
 # ---- the trainer SDK -------------------------------------------------------------------------------------------------
@@ -76,6 +83,44 @@ def _entry(mark: str, name: str, member: property | Callable[..., object]) -> li
 
 def _documentation(name: str, documented: object) -> str:
     text = inspect.getdoc(documented)
+    if not text:
+        raise UndescribedError(f"{name} has no docstring")
+    return text
+
+
+# ---- its torch layer, read and not imported: a machine without torch writes the same page ---------------------------
+
+
+def make_torch_page() -> str:
+    """The two functions of `trainer_sdk.torch`, and the public methods of the loader."""
+    folder = ROOT / "trainer_sdk" / "torch"
+    package = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+    lines = ["# PyTorch in a group", "", MADE, "", _read_documentation("trainer_sdk.torch", package), ""]
+    for module, name in TORCH_SURFACE:
+        tree = ast.parse((folder / f"{module}.py").read_text(encoding="utf-8"))
+        (node,) = [one for one in tree.body if isinstance(one, ast.FunctionDef | ast.ClassDef) and one.name == name]
+        if isinstance(node, ast.FunctionDef):
+            lines += _read_entry("##", f"edl_torch.{name}", node)
+            continue
+        lines += [f"## {name}", "", _read_documentation(name, node), ""]
+        for member in node.body:
+            if isinstance(member, ast.FunctionDef) and (not member.name.startswith("_") or member.name in READ_SPECIAL):
+                lines += _read_entry("###", f"{name}.{member.name}", member)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _read_entry(mark: str, name: str, node: ast.FunctionDef) -> list[str]:
+    returns = ast.unparse(node.returns) if node.returns is not None else "None"
+    if any(isinstance(one, ast.Name) and one.id == "property" for one in node.decorator_list):
+        heading = f"{name}: {returns}"
+    else:
+        node.args.args = [one for one in node.args.args if one.arg != "self"]
+        heading = f"{name}({ast.unparse(node.args)}) -> {returns}"
+    return [f"{mark} `{name}`", "", "```python", heading, "```", "", _read_documentation(name, node), ""]
+
+
+def _read_documentation(name: str, node: ast.FunctionDef | ast.ClassDef | ast.Module) -> str:
+    text = ast.get_docstring(node)
     if not text:
         raise UndescribedError(f"{name} has no docstring")
     return text

@@ -21,7 +21,7 @@ EdlError
 ├── CollectiveAborted             a group's operation was aborted: leave the group, connect that of the next generation
 └── InvariantViolationError       a bug: crash, and say what was seen
 
-GracePeriodExpired is outside the tree: it is not an error, but ends a process at the end of its grace period.
+GracePeriodExpired and TrainerLeft are outside the tree: they are no errors, but end a process that has to leave.
 """
 
 from __future__ import annotations
@@ -132,6 +132,17 @@ class GracePeriodExpired(SystemExit):
 
     Unconfirmed positions have been returned to the job.  Uncaught it ends the process with exit code 0; an `except
     Exception` around a step does not catch it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class TrainerLeft(SystemExit):
+    """This trainer has left its group before the end: what a loop does after its epochs is not for it any more.
+
+    Uncaught it ends the process with exit code 0, as a trainer that had to leave is to end; `with` blocks and `finally`
+    run.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The whole state of a PyTorch replica: model, optimisers, schedules, scaler, moving averages, random numbers.
+"""The whole state of a PyTorch replica: model, optimisers, schedules, scaler, moving averages.
 
     replica = TorchReplica({"model": model, "optimizer": optimizer, "schedule": schedule})
 
@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-import numpy as np
 import torch
 
 from trainer_sdk.errors import UsageError
@@ -31,22 +29,6 @@ class StatefulPart(Protocol):
     def state_dict(self) -> Any: ...
 
     def load_state_dict(self, state_dict: Any) -> Any: ...
-
-
-class RandomNumbers:
-    """States of the generators that a script uses without naming one: torch's on the host, NumPy's, Python's."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "torch": torch.get_rng_state(),
-            "numpy": np.random.get_state(),  # noqa: NPY002  the one that scripts use unnamed
-            "python": random.getstate(),
-        }
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        torch.set_rng_state(state_dict["torch"])
-        np.random.set_state(state_dict["numpy"])  # noqa: NPY002
-        random.setstate(state_dict["python"])
 
 
 class TorchReplica:
@@ -100,7 +82,7 @@ class TorchReplica:
 
     def _layout(self) -> str:
         encoder = StateEncoder()
-        made = {name: _as_made(part) for name, part in self._parts.items()}
+        made = {name: _as_made(part, name) for name, part in self._parts.items()}
         encoded = {name: encoder.encode(state, name) for name, state in made.items()}
         shapes = {path: [str(array.dtype), *array.shape] for path, array in encoder.arrays.items()}
         kinds = {name: f"{type(part).__module__}.{type(part).__qualname__}" for name, part in self._parts.items()}
@@ -108,15 +90,16 @@ class TorchReplica:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _as_made(part: StatefulPart) -> Any:
+def _as_made(part: StatefulPart, name: str) -> Any:
     """What must be equal on every rank before training: names and hyperparameters, not the values of tensors."""
     if isinstance(part, torch.nn.Module):
         trained = [name for name, parameter in part.named_parameters() if parameter.requires_grad]
         return {"state": part.state_dict(), "trained": trained}
     if isinstance(part, torch.optim.Optimizer):
         return part.state_dict()["param_groups"]  # slots come with the first step
-    if isinstance(part, RandomNumbers):
-        return None
+    if not isinstance(part, torch.optim.lr_scheduler.LRScheduler | torch.amp.GradScaler):
+        StateEncoder().encode(part.state_dict(), name)  # refused now, if at all
+        return None  # of the script's own: its values may be anything
     return part.state_dict()
 
 

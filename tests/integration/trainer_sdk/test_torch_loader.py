@@ -63,3 +63,47 @@ def test_torch_takes_the_indices_without_a_warning_and_may_write_to_them(tmp_pat
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "ended True"
+
+
+GROUP_OF_ONE = """
+import torch
+import trainer_sdk as edl
+import trainer_sdk.torch as edl_torch
+from torch.utils.data import get_worker_info
+
+class Records(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+    def __getitem__(self, record):
+        return torch.randn(3), record, get_worker_info().id
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    counts, workers = [0] * 40, set()
+    with edl.open() as session:
+        edl_torch.replicate(session, model, optimizer)
+        loader = edl_torch.loader(session, Records(), epochs=3, global_batch=8, micro_batch=4, num_workers=2)
+        for epoch in loader.epochs():
+            for x, records, loaded_by in loader:
+                loader.backward(model(x).mean())
+                optimizer.step()
+                optimizer.zero_grad()
+                workers |= set(loaded_by.tolist())
+                for record in records.tolist():
+                    counts[record] += 1
+            total = loader.evaluate(Records(), lambda batch: {"sum": batch[1].sum()}, batch_size=7, num_workers=2)
+        print(session.step, session.is_leader, session.world_size, set(counts), workers, total)
+    print("ended", session.has_ended)
+"""
+
+
+def test_group_of_one_reads_and_evaluates_with_worker_processes(tmp_path):
+    """`python script.py`: the same script alone, its records read by two workers, none of which outlives it."""
+    script = tmp_path / "script.py"
+    script.write_text(GROUP_OF_ONE)
+    done = run_alone(tmp_path, str(script))
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["15 True 1 {3} {0, 1} {'sum': 780.0}", "ended True"]
+    assert "Error" not in done.stderr

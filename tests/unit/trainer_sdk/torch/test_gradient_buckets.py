@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from tests.harness.thread_group import ThreadSums
 from trainer_sdk.errors import StepAborted, UsageError
 
 torch = pytest.importorskip("torch", reason="LEFT OUT: torch is not installed (make frameworks)")
@@ -19,43 +20,16 @@ nn = torch.nn
 WAIT_S = 120.0
 
 
-class ThreadSums:
-    """All-reduce of threads, in rank order; `abort` makes all that wait, and all that come, raise StepAborted."""
-
-    def __init__(self, size):
-        self.size = size
-        self.barrier = threading.Barrier(size)
-        self.arrays = [None] * size
-        self.sizes = [[] for _ in range(size)]
-
-    def member(self, rank):
-        def all_reduce(array, *, dtype=""):
-            self.sizes[rank].append(array.size)
-            self.arrays[rank] = _widened(array, dtype)
-            self._meet()
-            total = sum(self.arrays[1:], self.arrays[0].copy())
-            self._meet()
-            array[...] = _narrowed(total, dtype) if dtype else total
-
-        return all_reduce
-
-    def abort(self):
-        self.barrier.abort()
-
-    def _meet(self):
-        try:
-            self.barrier.wait(WAIT_S)
-        except threading.BrokenBarrierError:
-            raise StepAborted("the group broke") from None
-
-
 def _widened(array, dtype):
     return torch.from_numpy(array.copy()).view(torch.bfloat16).float().numpy() if dtype else array.copy()
 
 
 def _narrowed(array, dtype):
-    assert dtype == "bfloat16"
-    return torch.from_numpy(array).bfloat16().view(torch.uint16).numpy()
+    return torch.from_numpy(array).bfloat16().view(torch.uint16).numpy() if dtype else array
+
+
+def member(sums, rank):
+    return sums.member(rank, _widened, _narrowed)
 
 
 def network(dtype=torch.float64):
@@ -100,7 +74,7 @@ def train_group(splits, steps=3, dtype=torch.float64):
         model, buckets = models[rank], small_buckets(models[rank])
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.05, eps=1e-3)
         for _ in range(steps):
-            buckets.begin(sums.member(rank))
+            buckets.begin(member(sums, rank))
             contribute(model, buckets, mine[rank], records)
             buckets.deliver()
             nn.utils.clip_grad_norm_(model.parameters(), 0.1)
@@ -170,7 +144,7 @@ def test_an_abort_amid_the_backward_pass_leaves_no_trace_and_the_step_is_redone(
 
     def all_reduce(array, *, dtype=""):
         began.set()
-        sums.member(0)(array, dtype=dtype)
+        member(sums, 0)(array, dtype=dtype)
 
     def abort_and_wait(*_):
         assert began.wait(WAIT_S)
@@ -208,7 +182,7 @@ def test_a_parameter_that_one_rank_does_not_use_counts_as_zero_there():
 
     def run(rank):
         buckets = GradientBuckets(models[rank].parameters(), first_bucket_bytes=100, bucket_bytes=100)
-        buckets.begin(sums.member(rank))
+        buckets.begin(member(sums, rank))
         buckets.reduce_as_ready()
         models[rank][rank](models[rank][3](x)).sum().backward()
         buckets.finish()

@@ -11,7 +11,7 @@ from trainer_sdk.errors import UsageError
 
 torch = pytest.importorskip("torch", reason="LEFT OUT: torch is not installed (make frameworks)")
 
-from trainer_sdk.torch.replica_state import RandomNumbers, TorchReplica  # noqa: E402
+from trainer_sdk.torch.replica_state import TorchReplica  # noqa: E402
 from trainer_sdk.torch.state_encoding import StateDecoder, StateEncoder  # noqa: E402
 
 nn, optim, schedules = torch.nn, torch.optim, torch.optim.lr_scheduler
@@ -30,6 +30,19 @@ SCHEDULES = {
         o, [schedules.LinearLR(o, total_iters=3), schedules.CosineAnnealingLR(o, T_max=9)], milestones=[3]
     ),
 }
+
+
+class RandomNumbers:
+    """The generators that a script uses unnamed: a part with a state of its own kind."""
+
+    def state_dict(self):
+        numbers = np.random.get_state()  # noqa: NPY002  the one that scripts use unnamed
+        return {"torch": torch.get_rng_state(), "numpy": numbers, "python": random.getstate()}
+
+    def load_state_dict(self, state_dict):
+        torch.set_rng_state(state_dict["torch"])
+        np.random.set_state(state_dict["numpy"])  # noqa: NPY002
+        random.setstate(state_dict["python"])
 
 
 class Tied(nn.Module):

@@ -1,0 +1,43 @@
+"""Members of a group that train a torch model under a real master: resized, killed and drained, and exact (M10)."""
+
+import signal
+
+import pytest
+
+from master.api.group_shares import total_steps
+from tests.harness.group_members import GroupMembers
+from tests.harness.master_process import MasterProcess, running, wait_for_leader
+from tests.programs.group_counter import DATASET
+
+pytestmark = [pytest.mark.chaos, pytest.mark.torch]
+
+
+@pytest.fixture
+async def members(tmp_path):
+    (tmp_path / "sockets").mkdir(mode=0o700)
+    async with running(MasterProcess(tmp_path, EDL_GROUP="1", EDL_CHECKPOINT_EVERY_S="1")) as (master,):
+        await wait_for_leader(master)
+        made = GroupMembers(tmp_path, master, "torch_group.py", arrays=("model.counts", "model.network.0.weight"))
+        try:
+            yield made
+        finally:
+            made.end()
+
+
+async def test_script_survives_a_lost_leader_a_join_and_a_drain_and_is_exact(members):
+    """The loop of the guide: weights, schedule and running statistics are the same bits at all that remain."""
+    members.add(3)
+    before = await members.wait_trained(3)
+    members.processes[0].kill()
+    alone = await members.wait_trained(2, above=before.generation)
+    members.add()
+    joined = await members.wait_trained(3, above=alone.generation)
+    members.processes[1].send_signal(signal.SIGTERM)
+    assert members.processes[1].wait() == 0
+    await members.wait_trained(2, above=joined.generation)
+    results = await members.check_exact(2, 3)
+    for result in results:
+        assert result["buffers"] == results[0]["buffers"]
+        assert result["advanced"] == total_steps(DATASET)
+        assert result["evaluated"] == [DATASET.size]
+    assert not (members.folder / "trainer-1.json").exists()  # who left the epoch's middle ran nothing after it

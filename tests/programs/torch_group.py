@@ -1,0 +1,88 @@
+"""A torch script in a group, under a real master: `torch_group.py FOLDER MASTER ORDINAL`.
+
+FOLDER as for `group_counter.py`: `sockets`, `checkpoints`, `hurry`; the result is NAME.json there.  A parameter of the
+model counts how often each record was trained: its gradient is minus one by the records of the step.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+import trainer_sdk.torch as edl_torch
+from tests.programs.group_counter import DATASET, PAUSE_S, variables_of
+from trainer_sdk.session import open_session
+
+
+class Records(torch.utils.data.Dataset):
+    """Record i: its number and a vector of it."""
+
+    def __len__(self) -> int:
+        return DATASET.size
+
+    def __getitem__(self, record: int) -> tuple[torch.Tensor, int]:
+        return torch.randn(4, generator=torch.Generator().manual_seed(record)), record
+
+
+class Counting(torch.nn.Module):
+    """A network with batch normalisation beside the counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn = torch.nn
+        self.network = nn.Sequential(  # two values a channel: the last step of an epoch has one record
+            nn.Linear(4, 16), nn.Unflatten(1, (8, 2)), nn.BatchNorm1d(8), nn.Flatten(), nn.Linear(16, 1)
+        )
+        self.counts = torch.nn.Parameter(torch.zeros(DATASET.size, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor, records: torch.Tensor) -> torch.Tensor:
+        return self.network(x).pow(2).sum(dim=1) * 1e-3 - self.counts[records]
+
+
+def main(folder: Path, master: str, ordinal: int) -> None:
+    torch.set_num_threads(1)
+    model = Counting()
+    network = {"params": model.network.parameters(), "lr": 0.01, "momentum": 0.9}
+    optimizer = torch.optim.SGD([network, {"params": [model.counts], "lr": float(DATASET.batch_size)}])
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, [lambda step: 0.999**step, lambda step: 1.0])
+    with open_session(variables_of(folder, master, ordinal)) as session:
+        edl_torch.replicate(session, model, optimizer, schedule)
+        loader = edl_torch.loader(
+            session,
+            Records(),
+            epochs=DATASET.epochs,
+            global_batch=DATASET.batch_size,
+            micro_batch=4,
+            seed=DATASET.seed,
+            name=DATASET.name,
+        )
+        evaluated = []
+        for _ in loader.epochs():
+            for x, records in loader:
+                if not (folder / "hurry").exists():
+                    time.sleep(PAUSE_S)
+                loader.backward(model(x, records).mean())
+                if loader.has_stepped:  # its rate is a whole batch, and the last step of an epoch has less
+                    is_last = loader.step % len(loader) == 0
+                    model.counts.grad *= DATASET.size % DATASET.batch_size / DATASET.batch_size if is_last else 1
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+            evaluated.append(loader.evaluate(Records(), lambda batch: {"n": len(batch[1])}, batch_size=9)["n"])
+        result = {
+            "reason": "ended" if session.has_ended else "drained",
+            "counts": model.counts.detach().round().long().tolist(),
+            "weights": model.network[0].weight.detach().numpy().tobytes().hex(),
+            "buffers": [value.tolist() for value in model.buffers()],
+            "step": session.step,
+            "redone": 0,
+            "evaluated": sorted(set(evaluated)),
+            "advanced": schedule.last_epoch,
+        }
+        (folder / f"trainer-{ordinal}.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,303 @@
+"""`replicate` takes what a script made, as it made it, and refuses by name what cannot train in a group."""
+
+import warnings
+
+import pytest
+
+from master.api.identities import DatasetSpec
+from tests.harness.thread_group import ThreadGroup
+from trainer_sdk.errors import UsageError
+
+torch = pytest.importorskip("torch", reason="LEFT OUT: torch is not installed (make frameworks)")
+
+from tests.harness.thread_group import ThreadSession  # noqa: E402
+from tests.harness.torch_training import Records, assert_same_bits, train_group  # noqa: E402
+from trainer_sdk import torch as edl_torch  # noqa: E402
+
+nn, optim = torch.nn, torch.optim
+pytestmark = pytest.mark.timeout(60)
+DATASET = DatasetSpec(name="records", size=12, epochs=2, batch_size=6, seed=3)
+STEPS = 4
+
+
+@pytest.fixture
+def session():
+    made = ThreadSession(ThreadGroup(DATASET, {0: 1}), 0)
+    yield made
+    if made.replica is not None:
+        made.replica.buckets.close()
+
+
+def parts():
+    model = nn.Linear(6, 3, dtype=torch.float64)
+    return model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def test_the_same_objects_come_back(session):
+    """References that a script holds stay right; their kinds are still what they were."""
+    model, optimizer = parts()
+    schedule = optim.lr_scheduler.StepLR(optimizer, 2)
+    assert edl_torch.replicate(session, model, optimizer, schedule) == (model, optimizer, schedule)
+    assert isinstance(schedule, optim.lr_scheduler.StepLR)
+    assert type(schedule).__name__ == "StepLR"
+    assert "step" not in schedule.state_dict()
+
+
+def test_parts_are_named_by_kind(session):
+    """Names stand in checkpoints and in errors."""
+    model, optimizer = parts()
+    second = nn.Linear(3, 3)
+    edl_torch.replicate(
+        session, model, second, optimizer, optim.SGD(second.parameters(), lr=1.0), critic=nn.Linear(2, 2)
+    )
+    names = {name.split(".")[0] for name in session.replica.capture().arrays}
+    assert names == {"model", "model-2", "critic"}
+
+
+def wrapped():
+    model, optimizer = parts()
+    return nn.DataParallel(model), optimizer
+
+
+def without_optimizer():
+    return (parts()[0],)
+
+
+def foreign_parameter():
+    return parts()[0], parts()[1]
+
+
+def forgotten_schedule():
+    model, optimizer = parts()
+    optim.lr_scheduler.StepLR(optimizer, 2)
+    return model, optimizer
+
+
+def schedule_of_another():
+    model, optimizer = parts()
+    optim.lr_scheduler.StepLR(optimizer, 2)
+    second, other = parts()
+    return model, optimizer, second, other, optim.lr_scheduler.StepLR(other, 2)
+
+
+def no_part():
+    return (*parts(), 3)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (wrapped, "model: is wrapped in DataParallel; give the module within"),
+        (without_optimizer, "give the model and its optimizer"),
+        (foreign_parameter, "optimizer: trains a parameter that is in no module"),
+        (forgotten_schedule, "a learning-rate schedule was made for the optimizer; give it too"),
+        (schedule_of_another, "a learning-rate schedule was made for the optimizer; give it too"),
+        (no_part, "int: int has no state_dict"),
+    ],
+)
+def test_what_cannot_train_in_a_group_is_refused_by_name(session, make, message):
+    """Before the first step, and nothing is declared."""
+    with pytest.raises(UsageError, match=message):
+        edl_torch.replicate(session, *make())
+    assert session.replica is None
+
+
+def test_nested_schedules_belong_to_their_optimizer(session):
+    """A warm-up before another schedule is one schedule."""
+    model, optimizer = parts()
+    kinds = optim.lr_scheduler
+    schedule = kinds.SequentialLR(
+        optimizer,
+        [kinds.LinearLR(optimizer, total_iters=2), kinds.CosineAnnealingLR(optimizer, T_max=9)],
+        milestones=[2],
+    )
+    edl_torch.replicate(session, model, optimizer, schedule)
+    assert session.replica is not None
+
+
+def test_optimizer_that_evaluates_again_is_refused_as_it_does(session):
+    """LBFGS would evaluate on this trainer's records alone."""
+    model, _ = parts()
+    optimizer = optim.LBFGS(model.parameters())
+    edl_torch.replicate(session, model, optimizer)
+    with pytest.raises(UsageError, match="LBFGS cannot be used in a group"):
+        optimizer.step(lambda: 0.0)
+
+
+def test_loader_before_replicate_is_refused(session):
+    """It says what to call."""
+    with pytest.raises(UsageError, match=r"replicate\(session, model, optimizer\) before"):
+        edl_torch.loader(session, Records(12), epochs=1, global_batch=6)
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(())
+
+
+class Unsized:
+    def __getitem__(self, record):
+        return record
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "message"),
+    [
+        (Stream(), {}, "Stream cannot be read by record number"),
+        (Unsized(), {}, r"Unsized has no len\(\)"),
+        ([], {}, "list is empty"),
+        (Records(12), {"micro_batch": 0}, "micro_batch: 0 is no number of records"),
+    ],
+)
+def test_data_set_that_cannot_be_dealt_out_is_refused(session, dataset, options, message):
+    """With what to give instead."""
+    edl_torch.replicate(session, *parts())
+    with pytest.raises(UsageError, match=message):
+        edl_torch.loader(session, dataset, epochs=2, global_batch=6, seed=3, **options)
+
+
+class Custom:
+    """A script as a test makes it of its parts: `parts` travel, `one_round` is the loop's body."""
+
+    def __init__(self, make_parts, one_round):
+        torch.default_generator.manual_seed(0)
+        self.made, self.one_round = make_parts(), one_round
+
+    def replicate(self, session):
+        edl_torch.replicate(session, *self.made)
+
+    def state(self):
+        captured = self.session.replica.capture()
+        arrays = {name: torch.from_numpy(array.copy()) for name, array in captured.arrays.items()}
+        return arrays | {"meta": torch.frombuffer(bytearray(captured.meta.encode()), dtype=torch.uint8)}
+
+
+def run_custom(make_parts, one_round, group=None, **options):
+    def loop(script, loader, session):
+        for x, y in loader:
+            one_round(loader, x, y, *script.made)
+
+    group = group or ThreadGroup(DATASET, {0: 2}, aborts={1: 1})
+    scripts = train_group(group, loop, make=lambda rank: Custom(make_parts, one_round), **options)
+    assert_same_bits([script.state() for script in scripts])
+    return scripts[0].made
+
+
+def mixed_precision():
+    model = nn.Linear(6, 3, dtype=torch.float32)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    return model, optimizer, torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+
+
+def round_mixed(loader, x, y, model, optimizer, scaler):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = nn.functional.cross_entropy(model(x.float()), y)
+    loader.backward(scaler.scale(loss))
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+
+
+def test_scaler_with_autocast_and_clipping_advances_once_a_step():
+    """The loop of torch's own guide, with accumulation and a step that comes again: growth follows four steps."""
+    _, _, scaler = run_custom(mixed_precision, round_mixed, micro_batch=2)
+    assert scaler.get_scale() == 8.0 * 2 ** (STEPS // 2)
+
+
+def round_overflowing(loader, x, y, model, optimizer, scaler):
+    is_second = loader.step == 1
+    round_mixed(loader, x * (float("inf") if is_second and loader._steps.rank == 0 else 1), y, model, optimizer, scaler)
+
+
+def test_overflow_at_one_rank_skips_the_step_at_all():
+    """The sum is not finite anywhere, so that every scaler comes to the same verdict."""
+    model, _, scaler = run_custom(mixed_precision, round_overflowing, group=ThreadGroup(DATASET, {0: 2}))
+    assert torch.isfinite(model.weight).all()
+    assert scaler.get_scale() == 8.0 * 0.5 * 2
+
+
+def two_models():
+    generator, critic = nn.Linear(6, 6, dtype=torch.float64), nn.Linear(6, 3, dtype=torch.float64)
+    kinds = optim.Adam(generator.parameters(), lr=0.01), optim.SGD(critic.parameters(), lr=0.1)
+    return generator, critic, *kinds
+
+
+def round_two(loader, x, y, generator, critic, first, second):
+    loader.backward(nn.functional.cross_entropy(critic(generator(x)), y))
+    for optimizer in (first, second):
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_several_models_and_optimizers_train_on_one_loss():
+    """All of them advance with the step."""
+    generator, _, first, _ = run_custom(two_models, round_two, micro_batch=2)
+    assert {int(slot["step"]) for slot in first.state_dict()["state"].values()} == {STEPS}
+    assert generator.weight.grad is None
+
+
+def averaged():
+    model, optimizer = parts()
+    return (
+        model,
+        optimizer,
+        optim.swa_utils.AveragedModel(model, multi_avg_fn=optim.swa_utils.get_ema_multi_avg_fn(0.9)),
+    )
+
+
+def round_averaged(loader, x, y, model, optimizer, average):
+    loader.backward(nn.functional.cross_entropy(model(x), y))
+    optimizer.step()
+    average.update_parameters(model)
+    optimizer.zero_grad()
+
+
+def test_moving_average_takes_in_each_step_once():
+    """With accumulation and a step that comes again; its parameters are not summed over the group."""
+    *_, average = run_custom(averaged, round_averaged, micro_batch=2)
+    assert int(average.n_averaged) == STEPS
+
+
+def tied_half():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.into = nn.Linear(6, 4, bias=False, dtype=torch.float32)
+            self.middle = nn.Linear(4, 4, bias=False, dtype=torch.float32)
+            self.again = nn.Linear(6, 4, bias=False, dtype=torch.float32)
+            self.again.weight = self.into.weight
+
+        def forward(self, x):
+            return self.middle(self.into(x)) + self.again(x)
+
+    model = Tied()
+    groups = [{"params": [model.into.weight], "lr": 0.1}, {"params": [model.middle.weight], "lr": 0.01}]
+    return model, optim.AdamW(groups)
+
+
+def round_tied(loader, x, y, model, optimizer):
+    loader.backward(nn.functional.cross_entropy(model(x.float()), y))
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def test_tied_weights_and_parameter_groups():
+    """A weight of two names is summed once; each group keeps its rate."""
+    model, optimizer = run_custom(tied_half, round_tied, micro_batch=2)
+    assert model.again.weight is model.into.weight
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.01]
+
+
+def test_schedule_gives_no_warning_of_an_order_that_is_right(session):
+    """torch warns when an optimizer's step was replaced after its schedule was made; EDL's guard is no such case."""
+    model, optimizer = parts()
+    schedule = optim.lr_scheduler.StepLR(optimizer, 2)
+    edl_torch.replicate(session, model, optimizer, schedule)
+    session.replica.gate.is_open = True
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer.step()
+        schedule.step()
+    assert schedule.last_epoch == 1

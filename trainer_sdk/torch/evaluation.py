@@ -1,0 +1,94 @@
+"""An evaluation of a data set by all ranks of a group, on the same parameters, with the same result for all.
+
+Each rank takes every n-th batch, and the numbers are added up exactly, so that the result does not depend on how many
+ranks there are.  When the group breaks meanwhile, a rank evaluates the rest by itself: it still has the parameters.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from trainer_sdk.errors import StepAborted, UsageError
+from trainer_sdk.group.group_steps import GroupSteps
+from trainer_sdk.torch.record_source import size_of
+
+BatchNumbers = dict[int, dict[str, float]]  # by batch: what the script's function returned of it
+
+
+class EvaluationBatches:
+    """The batches of a data set in the order of its records."""
+
+    def __init__(self, dataset: Any, batch_size: int, options: Mapping[str, Any]) -> None:
+        self._dataset, self._batch_size, self._options = dataset, batch_size, options
+        self._size = size_of(dataset)
+        self.count = -(-self._size // batch_size)
+
+    def numbers(self, chosen: Iterable[int], function: Callable[[Any], Mapping[str, Any]]) -> BatchNumbers:
+        """What `function` returns of these batches.  Raises UsageError for anything but numbers by name."""
+        batches = list(chosen)
+        starts = [batch * self._batch_size for batch in batches]
+        records = [range(start, min(start + self._batch_size, self._size)) for start in starts]
+        loader = torch.utils.data.DataLoader(self._dataset, batch_sampler=records, **self._options)
+        return {batch: _checked(function(data)) for batch, data in zip(batches, loader, strict=True)}
+
+
+def evaluate_alone(batches: EvaluationBatches, function: Callable[[Any], Mapping[str, Any]]) -> dict[str, float]:
+    """The sums of what `function` returns of each batch."""
+    return _sums(batches.numbers(range(batches.count), function))
+
+
+def evaluate_together(
+    batches: EvaluationBatches, function: Callable[[Any], Mapping[str, Any]], steps: GroupSteps
+) -> dict[str, float]:
+    """The same sums, each rank having evaluated its part of the batches."""
+    numbers = batches.numbers(range(steps.rank, batches.count, steps.size), function)
+    try:
+        texts = steps.gather(json.dumps([[batch, held] for batch, held in numbers.items()]).encode())
+        for text in texts:
+            numbers |= dict(json.loads(text))
+    except StepAborted:
+        missing = [batch for batch in range(batches.count) if batch not in numbers]
+        numbers |= batches.numbers(missing, function)
+    return _sums(numbers)
+
+
+@contextmanager
+def evaluating(modules: Iterable[Any]) -> Iterator[None]:
+    """Modules are in evaluation mode and no gradient is kept; afterwards each is in the mode that it had."""
+    modes = [(module, module.training) for one in modules for module in one.modules()]
+    try:
+        for module, _ in modes:
+            module.training = False
+        with torch.no_grad():
+            yield
+    finally:
+        for module, was_training in modes:
+            module.training = was_training
+
+
+def _checked(returned: Any) -> dict[str, float]:
+    if not isinstance(returned, Mapping):
+        raise UsageError(
+            f"evaluate(): the function returned {type(returned).__name__}; return numbers to add up, by name: "
+            '{"correct": ..., "count": ...}'
+        )
+    try:
+        return {str(name): float(value) for name, value in returned.items()}
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"evaluate(): the function returned what is no number ({error})") from error
+
+
+def _sums(numbers: BatchNumbers) -> dict[str, float]:
+    """Exact sums, so that their order is of no matter."""
+    names = {name: None for batch in sorted(numbers) for name in numbers[batch]}
+    return {name: _total([held[name] for held in numbers.values() if name in held]) for name in names}
+
+
+def _total(values: list[float]) -> float:
+    return math.fsum(values) if all(map(math.isfinite, values)) else sum(values)

@@ -1,0 +1,222 @@
+"""The loop of a PyTorch script in its job's group: records of each step, backward passes, evaluation at an epoch's end.
+
+    for epoch in loader.epochs():
+        for x, y in loader:
+            loader.backward(F.cross_entropy(model(x), y))
+            optimizer.step()
+            optimizer.zero_grad()
+
+Not here: what a step does with gradients and buffers (`step_in_hand`), how records are read (`record_fetcher`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import count
+from typing import Any, Final
+
+from master.api.group_shares import steps_per_epoch
+from trainer_sdk.errors import TrainerLeft, UsageError
+from trainer_sdk.group.group_steps import GroupSteps
+from trainer_sdk.group.port import StepShare
+from trainer_sdk.session import Session
+from trainer_sdk.torch.evaluation import EvaluationBatches, evaluate_alone, evaluate_together, evaluating
+from trainer_sdk.torch.micro_batches import MicroBatch, micro_batches
+from trainer_sdk.torch.record_fetcher import Keys, RecordFetcher
+from trainer_sdk.torch.record_source import size_of
+from trainer_sdk.torch.seeds import TRAINING, seed_generators
+from trainer_sdk.torch.step_in_hand import StepInHand
+from trainer_sdk.torch.training_replica import TrainingReplica
+
+
+class GroupLoader:
+    """This trainer's micro-batches, in the form that the data set and `collate_fn` give them.  Made by `loader`.
+
+    Iterated directly it goes through all epochs; within `epochs()` each time through one of them.
+    """
+
+    def __init__(
+        self, steps: GroupSteps, replica: TrainingReplica, fetcher: RecordFetcher, *, micro_batch: int | None
+    ) -> None:
+        self._steps, self._replica, self._fetcher = steps, replica, fetcher
+        self._micro_batch: Final = micro_batch
+        self._step = StepInHand(steps, replica)
+        self._next: StepShare | None = None  # asked for, and not begun
+        self._part: MicroBatch | None = None  # given to the script, whose backward pass has not come
+        self._epoch: int | None = None  # the one that `epochs` has given
+
+    def __len__(self) -> int:
+        """Steps of an epoch, as a learning-rate schedule counts them; trainers may make several rounds of one."""
+        return steps_per_epoch(self._steps.spec)
+
+    @property
+    def step(self) -> int:
+        """Steps that the group has done, with the one in hand once it is complete."""
+        return self._steps.step + self.has_stepped
+
+    @property
+    def has_stepped(self) -> bool:
+        """True from the round that completes a step until the next round: for what is done once for each step.
+
+        For code of the script's own; optimizers, schedules, scalers and averages need no such condition.
+        """
+        return self._step.is_complete
+
+    # ---- the loop ---------------------------------------------------------------------------------------------------
+
+    def epochs(self) -> Iterator[int]:
+        """The epochs that are still to train, the first one being 0; within each iterate over the loader once.
+
+        A trainer that joins begins in the epoch that the group is in.  One that has to leave raises TrainerLeft (a
+        SystemExit) at the end of its batches: code after an epoch runs only when the epoch is trained.
+        """
+        before = -1
+        while (share := self._upcoming()) is not None:
+            if share.epoch == before:
+                raise UsageError("epochs(): the loop over the batches was left before its epoch was trained")
+            self._epoch = before = share.epoch
+            yield share.epoch
+        self._epoch = None
+        self._check_present()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Raises UsageError on misuse, MasterUnavailableError, and what reading a record raises."""
+        epoch = self._epoch
+        while (share := self._upcoming()) is not None:
+            if epoch is not None and share.epoch != epoch:
+                return
+            self._next = None
+            yield from self._rounds(share)
+            is_end = (share.step + 1) % len(self) == 0
+            if epoch is not None and is_end and self.has_stepped:
+                return  # with the step in hand, so that what the script does now belongs to it
+        if epoch is not None:
+            self._check_present()
+
+    def backward(self, loss: Any) -> None:
+        """In place of `loss.backward()`, once for each micro-batch; `loss` is its mean, maybe scaled by a GradScaler.
+
+        After the last one of a step the gradients are those of the mean over the whole global batch.
+        """
+        part = self._part
+        if part is None:
+            raise UsageError("backward() without a micro-batch: call it once in each round of `for ... in loader`")
+        self._part = None
+        self._step.contribute(loss, part)
+
+    def evaluate(
+        self,
+        dataset: Any,
+        function: Callable[[Any], Mapping[str, Any]],
+        *,
+        batch_size: int = 256,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+    ) -> dict[str, float]:
+        """Sums of what `function(batch)` returns of all batches of the data set, the same for every trainer.
+
+        Called when a step is complete, as after an epoch, the trainers share the batches; otherwise each evaluates all
+        of them.  Modules are in evaluation mode meanwhile, and no gradient is kept.  The function returns numbers by
+        name: {"correct": 31, "loss": 4.5}.
+        """
+        self._check_present()
+        options: dict[str, Any] = {"num_workers": num_workers, "collate_fn": collate_fn}
+        if num_workers:
+            options["multiprocessing_context"] = "forkserver"  # this process has threads by now
+        batches = EvaluationBatches(dataset, batch_size, options)
+        with evaluating(self._replica.modules):
+            if self.has_stepped:
+                return evaluate_together(batches, function, self._steps)
+            return evaluate_alone(batches, function)
+
+    @property
+    def _has_part(self) -> bool:
+        return self._part is not None
+
+    # ---- one step ---------------------------------------------------------------------------------------------------
+
+    def _upcoming(self) -> StepShare | None:
+        if self._next is None:
+            self._fetcher.start()
+            self._step.apply()
+            self._next = self._steps.next_step()
+        return self._next
+
+    def _rounds(self, share: StepShare) -> Iterator[Any]:
+        self._step.begin(share)
+        parts = micro_batches(share, self._micro_batch)
+        if not parts:
+            self._step.end_without_parts()
+        for place, part in enumerate(parts):
+            expected = partial(self._ahead, share, parts[place + 1 :])
+            data = self._fetcher.read(share.step, self._keys(part), expected)
+            seed_generators(self._steps.spec.seed, part.positions.bounds[0], TRAINING)
+            self._part = part
+            yield data
+            if self._has_part:
+                raise UsageError("a round without backward(): call loader.backward(loss) once for each micro-batch")
+            if self._step.has_ended:
+                return
+
+    def _ahead(self, share: StepShare, rest: tuple[MicroBatch, ...]) -> Iterator[Keys]:
+        """The micro-batches that come next if nobody comes or goes."""
+        yield from map(self._keys, rest)
+        for step in count(share.step + 1):
+            if (expected := self._steps.expected_share(step)) is None:
+                return
+            yield from map(self._keys, micro_batches(expected, self._micro_batch))
+
+    def _keys(self, part: MicroBatch) -> Keys:
+        return tuple(zip(part.positions, map(int, self._steps.records(part.positions)), strict=True))
+
+    def _check_present(self) -> None:
+        if self._steps.has_left:
+            raise TrainerLeft
+
+
+def loader(
+    session: Session,
+    dataset: Any,
+    *,
+    epochs: int,
+    global_batch: int | None = None,
+    micro_batch: int | None = None,
+    seed: int = 0,
+    name: str = "",
+    num_workers: int = 0,
+    collate_fn: Callable[[Any], Any] | None = None,
+    pin_memory: bool = False,
+    prefetch_factor: int | None = None,
+) -> GroupLoader:
+    """The records of `dataset`, `epochs` times, in an order keyed by `seed`: `global_batch` a step, over all trainers.
+
+    Without `global_batch` it is the job's (spec.group.globalBatch).  Each trainer takes its share of a step in parts of
+    at most `micro_batch` records, one round of the loop each; without a number in one part.  `dataset` has __getitem__
+    and __len__.  Random numbers are those of (`seed`, position), so a record is augmented alike whoever reads it.  The
+    other parameters are those of torch's DataLoader.
+
+    Raises UsageError: without `replicate` before, for a data set that cannot be read by record number, for numbers
+    outside their range.
+    """
+    replica = session.replica
+    if not isinstance(replica, TrainingReplica):
+        raise UsageError(
+            "loader(): no model yet; call model, optimizer = edl_torch.replicate(session, model, optimizer) before"
+        )
+    if micro_batch is not None and micro_batch < 1:
+        raise UsageError(f"micro_batch: {micro_batch!r} is no number of records; give 1 or more, or None for one part")
+    steps = session.group_steps(
+        name or type(dataset).__name__.lower(),
+        size=size_of(dataset),
+        epochs=epochs,
+        global_batch=global_batch,
+        seed=seed,
+    )
+    options: dict[str, Any] = {"num_workers": num_workers, "collate_fn": collate_fn, "pin_memory": pin_memory}
+    if num_workers:
+        options["prefetch_factor"] = prefetch_factor
+    fetcher = RecordFetcher(dataset, seed, options)
+    steps.at_close(replica.buckets.close)
+    steps.at_close(fetcher.close)
+    return GroupLoader(steps, replica, fetcher, micro_batch=micro_batch)

@@ -1,0 +1,35 @@
+"""Micro-batches: the parts of a trainer's share of a step, one round of the script's loop each.  Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from master.api.positions import PositionSet
+from trainer_sdk.group.port import StepShare
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """Some records of a step, in the order of their positions."""
+
+    positions: PositionSet
+    weight: float  # of their mean loss in that of the step; 0: the records are spare, and count nothing
+    is_last: bool  # of this trainer's share
+
+
+def micro_batches(share: StepShare, size: int | None) -> tuple[MicroBatch, ...]:
+    """The share in as few parts of at most `size` records as can be, equally long but for one record; None: in one.
+
+    Without a share the script runs with spare records, so that a loop makes as many rounds as it expects.  There is no
+    part at all when the whole job is quarantined.
+    """
+    if not share.positions:
+        return (MicroBatch(positions=share.spare, weight=0.0, is_last=True),) if share.spare else ()
+    count = len(share.positions)
+    number = 1 if size is None else -(-count // size)
+    parts, rest = [], share.positions
+    for place in range(number):
+        part = rest.first(count * (place + 1) // number - count * place // number)
+        rest -= part
+        parts.append(MicroBatch(positions=part, weight=len(part) / share.records, is_last=place == number - 1))
+    return tuple(parts)

@@ -1,0 +1,119 @@
+"""Micro-batches read by a DataLoader, ahead of the loop, in the order that the group will ask for them.
+
+Which records come next depends on who is in the group, so what is read ahead is a guess; it is right until somebody
+comes or goes.  A step that comes again does not read again what it had, unless the script has changed it in place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Final
+
+import torch
+
+from trainer_sdk.torch.record_source import RecordKey, RecordSource
+
+Keys = tuple[RecordKey, ...]  # of a micro-batch
+
+
+class RecordFetcher:
+    """The loaded micro-batches of one trainer.  `start` before the process has threads, for workers are forked."""
+
+    def __init__(self, dataset: Any, seed: int, options: Mapping[str, Any]) -> None:
+        """`options`: those of a DataLoader."""
+        self._asked = _AskedKeys()
+        has_workers = options.get("num_workers", 0) > 0
+        self._loader = torch.utils.data.DataLoader(
+            RecordSource(dataset, seed), batch_sampler=self._asked, persistent_workers=has_workers, **options
+        )
+        self._has_workers: Final = has_workers
+        self._iterator: Iterator[Any] = iter(())
+        self._step = -1
+        self._held: dict[Keys, tuple[Any, tuple[int, ...]]] = {}  # of the step: data, and the versions of its tensors
+
+    def start(self) -> None:
+        """Starts the worker processes, if any; a second call does nothing."""
+        if self._has_workers and self._loader._iterator is None:  # noqa: SLF001  no other way to tell
+            self._asked.begin(())
+            for _ in self._loader:
+                pass
+
+    def read(self, step: int, keys: Keys, ahead: Callable[[], Iterable[Keys]]) -> Any:
+        """The micro-batch of a step; `ahead` gives those expected after it.  Raises what reading a record raises."""
+        if step != self._step:
+            self._step, self._held = step, {}
+        if keys in self._held:
+            data, versions = self._held[keys]
+            if _versions(data) == versions:
+                return data
+        if self._asked.waiting[:1] != [keys]:
+            self._asked.begin(chain((keys,), ahead()))
+            self._iterator = iter(self._loader)
+        try:
+            data = next(self._iterator)
+        except BaseException:
+            self._asked.begin(())
+            raise
+        self._asked.taken()
+        given = _versions(data)
+        if given is not None:
+            self._held[keys] = data, given
+        return data
+
+    def close(self) -> None:
+        """Ends the worker processes.  A second call does nothing."""
+        self._held.clear()
+        self._iterator = iter(())
+        if (iterator := getattr(self._loader, "_iterator", None)) is not None:
+            iterator._shutdown_workers()  # noqa: SLF001  they would stay until the loader is collected
+            self._loader._iterator = None  # noqa: SLF001
+
+
+class _AskedKeys:
+    """A batch sampler that tells what a DataLoader has asked for and not given yet."""
+
+    def __init__(self) -> None:
+        self._coming: Iterator[Keys] = iter(())
+        self._waiting: deque[Keys] = deque()
+
+    @property
+    def waiting(self) -> list[Keys]:
+        return list(self._waiting)
+
+    def begin(self, coming: Iterable[Keys]) -> None:
+        self._coming = iter(coming)
+        self._waiting.clear()
+
+    def taken(self) -> None:
+        self._waiting.popleft()
+
+    def __iter__(self) -> Iterator[list[RecordKey]]:
+        for keys in self._coming:
+            self._waiting.append(keys)
+            yield list(keys)
+
+
+def _versions(data: Any) -> tuple[int, ...] | None:
+    """Numbers that change when a tensor within is changed in place; None where that cannot be told of all data."""
+    match data:
+        case torch.Tensor():
+            return (data._version,)  # noqa: SLF001  torch documents it for this use alone
+        case None | bool() | int() | float() | str() | bytes():
+            return ()
+        case Mapping():
+            return _versions_of(data.values())
+        case tuple() | list():
+            return _versions_of(data)
+        case _:
+            return None
+
+
+def _versions_of(items: Iterable[Any]) -> tuple[int, ...] | None:
+    versions: tuple[int, ...] = ()
+    for item in items:
+        if (of_item := _versions(item)) is None:
+            return None
+        versions += of_item
+    return versions

@@ -1,0 +1,80 @@
+"""One step of a group at one trainer, from its first micro-batch to the moment at which it is complete, or dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainer_sdk.errors import StepAborted
+from trainer_sdk.group.group_steps import GroupSteps
+from trainer_sdk.group.port import StepShare
+from trainer_sdk.torch.micro_batches import MicroBatch
+from trainer_sdk.torch.training_replica import TrainingReplica
+
+
+class StepInHand:
+    """The step that the loop works on.
+
+    It ends with the backward pass of its last micro-batch.  Complete: gradients are those of the whole step, buffers
+    are the group's, the gate is open.  Dropped: there are no gradients, buffers are as they were, the same step comes again.
+    """
+
+    def __init__(self, steps: GroupSteps, replica: TrainingReplica) -> None:
+        self._steps, self._replica = steps, replica
+        self._share: StepShare | None = None
+        self.has_ended = True
+
+    @property
+    def is_complete(self) -> bool:
+        """True from the end of a complete step until `apply`: what the loop changes belongs to that step."""
+        return self._replica.gate.is_open
+
+    def apply(self) -> None:
+        """The loop asks for more: what it has changed since the step was complete is all of it."""
+        self._replica.gate.is_open = False
+
+    def begin(self, share: StepShare) -> None:
+        self._share, self.has_ended = share, False
+        self._replica.buckets.begin(self._steps.all_reduce)
+        for buffers in self._replica.buffers:
+            buffers.begin()
+
+    def contribute(self, loss: Any, part: MicroBatch) -> None:
+        """Adds the gradients of this part's mean loss.  A spare part adds none, whatever its loss is."""
+        try:
+            if part.weight:
+                if part.is_last:
+                    self._replica.buckets.reduce_as_ready()
+                (loss * part.weight).backward()
+            if part.is_last:
+                self.end()
+        except StepAborted:
+            self._drop()
+
+    def end(self) -> None:
+        """All gradients of this trainer are in.  Raises StepAborted."""
+        share = self._share
+        assert share is not None
+        self._replica.buckets.finish()
+        weight = len(share.positions) / share.records if share.records else 0.0
+        for buffers in self._replica.buffers:
+            buffers.reduce(self._steps.all_reduce, weight=weight, rank=share.rank, size=share.size)
+        if not self._steps.end_step():
+            self._drop()
+            return
+        for buffers in self._replica.buffers:
+            buffers.apply()
+        self._replica.buckets.deliver()
+        self.has_ended = self._replica.gate.is_open = True
+
+    def end_without_parts(self) -> None:
+        """Ends a step that has no record to train."""
+        try:
+            self.end()
+        except StepAborted:
+            self._drop()
+
+    def _drop(self) -> None:
+        self.has_ended = True
+        self._replica.buckets.drop()
+        for buffers in self._replica.buffers:
+            buffers.drop()

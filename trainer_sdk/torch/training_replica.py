@@ -1,0 +1,112 @@
+"""What a script trains, as its group sees it: the replica that travels, gradients and buffers of each step, the gate.
+
+    model, optimizer, schedule = replicate(session, model, optimizer, schedule)
+
+The objects are those that the script made, changed in place, so its own references stay right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import torch
+
+from trainer_sdk.errors import UsageError
+from trainer_sdk.session import Session
+from trainer_sdk.torch.gradient_buckets import GradientBuckets
+from trainer_sdk.torch.model_buffers import ModelBuffers
+from trainer_sdk.torch.replica_state import StatefulPart, TorchReplica
+from trainer_sdk.torch.step_gate import StepGate, check_schedules
+
+_WRAPPERS: Final = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
+
+
+class TrainingReplica(TorchReplica):
+    """A replica that takes part in the steps of a group.
+
+    Raises UsageError, naming the part, for what cannot train in a group.
+    """
+
+    def __init__(self, parts: Mapping[str, StatefulPart]) -> None:
+        super().__init__(parts)
+        modules = {name: part for name, part in parts.items() if isinstance(part, torch.nn.Module)}
+        optimizers = {name: part for name, part in parts.items() if isinstance(part, torch.optim.Optimizer)}
+        _check_kinds(modules, optimizers)
+        schedules = tuple(part for name, part in parts.items() if name not in modules and name not in optimizers)
+        for optimizer in optimizers.values():
+            check_schedules(optimizer, schedules)
+        stepped = {id(parameter) for optimizer in optimizers.values() for parameter in _parameters_of(optimizer)}
+        self.modules: Final = tuple(modules.values())
+        trained = [  # but not averages of these
+            module for module in self.modules if any(id(parameter) in stepped for parameter in module.parameters())
+        ]
+        self.buckets: Final = GradientBuckets(parameter for module in trained for parameter in module.parameters())
+        self.buffers: Final = [ModelBuffers(module) for module in trained]
+        self.gate: Final = StepGate()
+        for part in parts.values():
+            self.gate.guard(part)
+
+
+def replicate(session: Session, *parts: Any, **named: Any) -> Any:
+    """Declares that every trainer of this job holds these, and returns those without a name, one or a tuple.
+
+    Give all that the next step depends on, as the script made it: model, optimizers, learning-rate schedules, scaler,
+    moving averages, and whatever else has `state_dict()` and `load_state_dict()`.  Weights may be loaded before.
+    A trainer that joins takes all of it from another one; checkpoints hold it.  From then on optimizers, schedules,
+    scalers and averages advance once for each step of the group, however often the loop calls them.
+
+    Raises UsageError, naming the part, for what cannot travel or train in a group.  After it: `loader`.
+    """
+    replica = TrainingReplica({**_names(parts), **named})
+    session.replicate(replica)
+    return parts[0] if len(parts) == 1 else parts
+
+
+def _names(parts: tuple[Any, ...]) -> dict[str, Any]:
+    """Names by kind: "model", "optimizer", "schedule", and "model-2" for the second of its kind."""
+    names: dict[str, Any] = {}
+    for part in parts:
+        kind = _kind(part)
+        number = 1 + sum(name.split("-")[0] == kind for name in names)
+        names[kind if number == 1 else f"{kind}-{number}"] = part
+    return names
+
+
+def _kind(part: Any) -> str:
+    match part:
+        case torch.optim.swa_utils.AveragedModel():
+            return "average"
+        case torch.nn.Module():
+            return "model"
+        case torch.optim.Optimizer():
+            return "optimizer"
+        case torch.optim.lr_scheduler.LRScheduler():
+            return "schedule"
+        case torch.amp.GradScaler():
+            return "scaler"
+        case _:
+            return type(part).__name__.lower()
+
+
+def _check_kinds(modules: Mapping[str, Any], optimizers: Mapping[str, Any]) -> None:
+    if not modules or not optimizers:
+        raise UsageError(
+            "replicate(): give the model and its optimizer, model, optimizer = replicate(session, model, optimizer)"
+        )
+    for name, module in modules.items():
+        if isinstance(module, _WRAPPERS):
+            raise UsageError(
+                f"{name}: is wrapped in {type(module).__name__}; give the module within, EDL sums its gradients"
+            )
+    held = {id(parameter) for module in modules.values() for parameter in module.parameters()}
+    for name, optimizer in optimizers.items():
+        if any(id(parameter) not in held for parameter in _parameters_of(optimizer)):
+            raise UsageError(
+                f"{name}: trains a parameter that is in no module given to replicate(); give that module too, and make "
+                "the optimizer of the parameters of the module as it is now"
+            )
+
+
+def _parameters_of(optimizer: Any) -> Iterator[Any]:
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
