@@ -15,7 +15,7 @@ class StepInHand:
     """The step that the loop works on.
 
     It ends with the backward pass of its last micro-batch.  Complete: gradients are those of the whole step, buffers
-    are the group's, the gate is open.  Dropped: there are no gradients, buffers are as they were, the same step comes again.
+    are the group's, the gate is open.  Dropped: no gradients, buffers as before, and the same step comes again.
     """
 
     def __init__(self, steps: GroupSteps, replica: TrainingReplica) -> None:
