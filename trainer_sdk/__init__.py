@@ -81,7 +81,10 @@ def launch(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] = MappingProxyType({}),
     *,
-    trainers: int | tuple[int, int] = 1,
+    trainers: int | tuple[int, int] | None = None,
+    sizes: Sequence[int] | None = None,
+    group: bool | None = None,
+    global_batch: int | None = None,
     servers: int | tuple[int, int] | None = None,
     cpu: float | str | None = None,
     memory: str | None = None,
@@ -100,19 +103,24 @@ def launch(
     Each trainer calls `function(*args, **kwargs)`, which opens a session as a script does.  It is found by its name: a
     function of a module is imported, one of the script that was started is taken from its file (so the call of `launch`
     stands under `if __name__ == "__main__":`), one of a notebook's cell by its source, with the imports and functions
-    that it uses.  Arguments and results are JSON values.  The other parameters are the options of `edl launch`;
-    `etcd=False`: the master keeps its state in memory, and starts again from the last checkpoint.  Raises UsageError
-    for what cannot be launched; then nothing runs.
+    that it uses.  Arguments and results are JSON values.
+
+    The job is a group, whose trainers each hold the model, unless it has `servers` or `group` is False: then trainers
+    share out the data alone.  The other parameters are the options of `edl launch`; `etcd=False`: the master keeps its
+    state in memory, and starts again from the last checkpoint.  Raises UsageError for what cannot be launched; then
+    nothing runs.
     """
     from trainer_sdk.launching.launch import launch_function  # noqa: PLC0415  not for trainers
 
     options = {"cpu": cpu, "memory": memory, "gpu": gpu, "checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
-    options |= {"max_restarts": max_restarts, "nodes": nodes, "run_dir": run_dir}
+    options |= {"global_batch": global_batch, "max_restarts": max_restarts, "nodes": nodes, "run_dir": run_dir}
     return launch_function(
         function,
         args,
         kwargs,
         trainers=trainers,
+        sizes=sizes,
+        group=group,
         servers=servers,
         name=name,
         env=env,

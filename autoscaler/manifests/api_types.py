@@ -117,8 +117,7 @@ def too_many_copies(copies: int, most_servers: int) -> tuple[str, str]:
 class GroupSpec:
     """Every trainer of the job holds the model, and all make each step together (protocol-collective.md 63).
 
-    No script can use one yet (docs/protocol-groups.md).  `global_batch`: records of a step over all trainers, which no
-    script reads yet; None: the owner states none.
+    `global_batch`: records of a step over all trainers, where the script names no number itself; None: it has to.
     """
 
     global_batch: int | None = None
@@ -181,20 +180,14 @@ class JobSpec(Generic[Template]):
     def notice_of_no_model(self) -> str:
         """What an owner of a job that only shares out records should know; empty for other jobs.
 
-        One trainer may keep the model itself (rule 35); its script alone knows whether it does.  Nor does a group keep
-        one while no script can use it.
+        One trainer may keep the model itself (rule 35); its script alone knows whether it does.
         """
         most = self.trainer.replicas.maximum
-        if self.group is not None:
-            return (
-                "group: groups are being built, and no script can use one yet; use parameterServer, or set "
-                "maxReplicas to 1 and leave group out for a script that keeps its model itself"
-            )
-        if self.server is not None or most == 1:
+        if self.group is not None or self.server is not None or most == 1:
             return ""
         return (
-            f"up to {most} trainers, and no parameterServer: trainers only share out records, and no model is kept; "
-            "add parameterServer, or set maxReplicas to 1 for a script that keeps its model itself"
+            f"up to {most} trainers, no group and no parameterServer: trainers only share out records, and no model is "
+            "kept; add group or parameterServer, or set maxReplicas to 1 for a script that keeps its model itself"
         )
 
 

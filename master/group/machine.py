@@ -45,6 +45,11 @@ from master.job.domain.job_events import (
     StreamBroken,
 )
 
+_NOT_FOR_GROUPS: Final = (
+    "this script asks for shards or parameter servers, and the job is a group, whose trainers each hold the model: "
+    "start it by `edl launch --no-group`, or --servers for tables; in a job file remove spec.group"
+)
+
 
 def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> GroupStep:
     """The state of a new master: what is durable, and time for the members of the record to come (rule 91)."""
@@ -131,8 +136,7 @@ def _handle_message(turn: GroupTurn, event: MessageReceived) -> None:
         return
     handler, replica = MESSAGE_HANDLERS.get(type(message)), turn.state.try_replica(sender)
     if handler is None:
-        text = "the job's trainers hold the model (spec.group), and this script asks for shards or parameter servers: "
-        turn.send(sender, Refused(field="group", message=text + "remove spec.group"))
+        turn.send(sender, Refused(field="group", message=_NOT_FOR_GROUPS))
     elif replica is None:
         turn.send(sender, Fenced(reason="not registered with this master: register again"))
     else:

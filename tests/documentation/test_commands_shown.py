@@ -92,7 +92,7 @@ def test_an_option_in_a_sentence_is_one(page, words, nowhere):
     """And it takes the value that stands beside it: `--on kubernetes`."""
     name, _, value = words[0].partition("=")
     value = value or " ".join(words[1:])
-    options = [option for option in options_of(edl) if name in option.opts]
+    options = [option for option in options_of(edl) if name in {*option.opts, *option.secondary_opts}]
     if (
         not options
     ):  # of pytest and the campaigns of tests/, or of helm and kubectl: tests/cluster/test_commands_shown.py

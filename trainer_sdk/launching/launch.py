@@ -18,7 +18,9 @@ def launch_function(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     *,
-    trainers: int | tuple[int, int],
+    trainers: int | tuple[int, int] | None,
+    sizes: Sequence[int] | None,
+    group: bool | None,
     servers: int | tuple[int, int] | None,
     name: str | None,
     env: Mapping[str, str],
@@ -32,9 +34,10 @@ def launch_function(
     given, named = list(args), dict(kwargs)
     check_json(given, "args")
     check_json(named, "kwargs")
-    words = ["--trainers", _range("trainers", trainers)]
-    if servers is not None:
-        words += ["--servers", _range("servers", servers)]
+    words = [] if trainers is None else ["--trainers", _range("trainers", trainers)]
+    words += [] if servers is None else ["--servers", _range("servers", servers)]
+    words += [] if sizes is None else ["--sizes", ",".join(map(str, sizes))]
+    words += [] if group is None else ["--group" if group else "--no-group"]
     for option, value in options.items():
         words += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
     variables = {variable: str(text) for variable, text in env.items()}

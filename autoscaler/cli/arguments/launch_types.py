@@ -1,4 +1,4 @@
-"""Parameter types of `edl launch`: ranges of counts, variables, and virtual nodes."""
+"""Parameter types of `edl launch`: ranges and lists of counts, variables, and virtual nodes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # the domain is not for --help
     from autoscaler.domain import Resources
 
 _RANGE: Final = re.compile(r"(?P<least>[0-9]{1,5})(:(?P<most>[0-9]{1,5}))?")
+_SIZES: Final = re.compile(r"[0-9]{1,5}(,[0-9]{1,5})*")
 _NODES: Final = re.compile(r"(?:(?P<count>[0-9]{1,4})x)?(?P<shape>.+)")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MOST_NODES: Final = 1000
@@ -39,6 +40,17 @@ class Counts(click.ParamType[CountRange]):
         if found.most < least:
             self.fail(f"{value!r}: the maximum is below the minimum; write {found.most}:{least}", param, ctx)
         return found
+
+
+class ListedSizes(click.ParamType["tuple[int, ...]"]):
+    """`1,2,4,8`, as numbers; that they rise is checked with the job."""
+
+    name = "n,n,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if not _SIZES.fullmatch(str(value)):
+            self.fail(f"{value!r} is no list of numbers; write 1,2,4,8", param, ctx)
+        return tuple(map(int, str(value).split(",")))
 
 
 class EnvironmentVariable(click.ParamType["tuple[str, str]"]):

@@ -21,6 +21,8 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "metadata.name": "--name",
     "metadata.namespace": "--namespace",
     "spec.parameterServer": "--servers",
+    "spec.group.globalBatch": "--global-batch",
+    "spec.group": "--group",
     "spec.checkpoint": "--checkpoint",
     "spec.runPolicy": "--max-restarts",
     "spec.trainer.template.spec.containers[0].env": "--env",
@@ -29,6 +31,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "spec.trainer.template.spec.containers[0].resources.requests.memory": "--memory",
     "spec.trainer.template.spec.containers[0].resources.limits": "--gpu",
     "spec.trainer.template.spec.containers[0].command": "SCRIPT ARGS...",
+    "spec.trainer.sizes": "--sizes",
     "spec.trainer": "--trainers",
 }
 
@@ -45,9 +48,10 @@ class CountRange:
 class LaunchedJob:
     """What `edl launch` was told about a job.
 
-    `cpu` and `memory`: Kubernetes quantities, of each trainer; `gpu_count` likewise.  `servers`: None for a job without
-    parameter servers.  `max_restarts`: trainer failures in a row that the job survives.  `image` and `namespace`: empty
-    on this machine.
+    `cpu` and `memory`: Kubernetes quantities, of each trainer; `gpu_count` likewise.  `sizes`: allowed numbers of
+    trainers; empty for all of the range.  `servers`: None for a job without parameter servers.  `global_batch`: records
+    of a group's step; None: the script names them.  `max_restarts`: trainer failures in a row that the job survives.
+    `image` and `namespace`: empty on this machine.
     """
 
     name: str
@@ -56,7 +60,10 @@ class LaunchedJob:
     cpu: str
     memory: str
     gpu_count: int = 0
+    sizes: tuple[int, ...] = ()
     servers: CountRange | None = None
+    is_group: bool = False
+    global_batch: int | None = None
     env: tuple[tuple[str, str], ...] = ()
     checkpoint_uri: str = ""
     checkpoint_every_s: float | None = None
@@ -79,6 +86,10 @@ def build_document(job: LaunchedJob) -> dict[str, Any]:
             "template": {"spec": {"containers": [_trainer_container(job)]}},
         },
     }
+    if job.sizes:
+        spec["trainer"]["sizes"] = list(job.sizes)
+    if job.is_group:
+        spec["group"] = {} if job.global_batch is None else {"globalBatch": job.global_batch}
     if job.servers is not None:
         server = {"name": "server", "resources": {"requests": dict(SERVER_REQUESTS)}}
         spec["parameterServer"] = {

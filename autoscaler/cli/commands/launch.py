@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from autoscaler.cli.arguments.launch_types import Counts, EnvironmentVariable, VirtualNodes
-from autoscaler.cli.arguments.launched_job import LaunchedJob, build_document, job_name_of, option_of
+from autoscaler.cli.arguments.launch_types import Counts, EnvironmentVariable, ListedSizes, VirtualNodes
+from autoscaler.cli.arguments.launched_job import CountRange, LaunchedJob, build_document, job_name_of, option_of
 from autoscaler.cli.arguments.parameter_types import Duration
 from autoscaler.cli.arguments.place_options import complete_context, complete_namespace
 from autoscaler.cli.arguments.place_selection import PLUGIN, RUNS, PlaceKind
@@ -33,6 +33,7 @@ FILE: Final = "edl launch"
 """What the job's document is called where a file's name would stand."""
 
 _MOST_GPUS: Final = 1024
+_MOST_RECORDS: Final = 2**31 - 1  # of a step, as EDL_GLOBAL_BATCH has it
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -40,7 +41,22 @@ _MOST_GPUS: Final = 1024
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
 @click.option("-m", "--module", "is_module", is_flag=True, help="SCRIPT is a module, as python -m has it.")
 @click.option("--no-python", "is_program", is_flag=True, help="SCRIPT is a program of its own.")
-@click.option("--trainers", type=Counts(), default="1", show_default=True, help="How many: 4, or 1:8 for 1 to 8.")
+@click.option(
+    "--trainers", type=Counts(), default=None, help="How many: 4, or 1:8 for 1 to 8 (default: --sizes, or 1)."
+)
+@click.option("--sizes", type=ListedSizes(), default=None, help="The allowed numbers of trainers alone: 1,2,4,8.")
+@click.option(
+    "--group/--no-group",
+    "is_group",
+    default=None,
+    help="Each trainer holds the model, or trainers share out the data alone (default: a group, without --servers).",
+)
+@click.option(
+    "--global-batch",
+    type=click.IntRange(1, _MOST_RECORDS),
+    default=None,
+    help="Records of a group's step over all trainers (default: the script's).",
+)
 @click.option("--servers", type=Counts(), default=None, help="Parameter servers, for a script with tables: 2, or 1:3.")
 @click.option("--cpu", default="1", show_default=True, help="Cores of each trainer.")
 @click.option("--memory", default="1Gi", show_default=True, help="Memory of each trainer.")
@@ -102,6 +118,7 @@ def launch(context: click.Context, /, **options: Any) -> None:
     edl launch --trainers 1:8 train.py --lr 0.1
     edl launch --trainers 1:4 --gpu 1 --cpu 2 --memory 8Gi -m team.train
     edl launch --servers 1:3 examples/digits_pserver.py
+    edl launch --no-group --trainers 1:4 examples/plain_sharding.py
     edl launch --trainers 2:6 --dry-run train.py > job.yaml
     edl launch --on kubernetes --image team/train:1 --checkpoint s3://b/t train.py
     """  # noqa: D301 - click keeps the lines after this mark as they are
@@ -151,13 +168,17 @@ def _read_job(kind: str, options: dict[str, Any]) -> LaunchedJob:
     for option, parse in (("cpu", parse_cpu_m), ("memory", parse_memory_bytes)):
         if not _read_amount(option, options, parse):
             raise CommandError(Exit.USAGE, f"--{option} 0: a trainer needs some; write --{option} 1, for example")
+    sizes = options["sizes"] or (1,)
     uri = options["checkpoint"]
     if is_local and uri and "://" not in uri:
         uri = str(Path(uri).absolute())  # on one machine a relative folder means the same to all
     return LaunchedJob(
         name=options["name"] or job_name_of(script),
         command=(*start, script, *options["arguments"]),
-        trainers=options["trainers"],
+        trainers=options["trainers"] or CountRange(least=sizes[0], most=sizes[-1]),
+        sizes=options["sizes"] or (),
+        is_group=_is_group(options),
+        global_batch=options["global_batch"],
         servers=options["servers"],
         cpu=options["cpu"],
         memory=options["memory"],
@@ -169,6 +190,19 @@ def _read_job(kind: str, options: dict[str, Any]) -> LaunchedJob:
         image=options["image"],
         namespace=options["namespace"] or "",
     )
+
+
+def _is_group(options: dict[str, Any]) -> bool:
+    """Whether each trainer holds the model.  Raises CommandError where options say both."""
+    has_servers, is_group = options["servers"] is not None, options["is_group"]
+    if has_servers and is_group:
+        hint = "the model is on parameter servers, or in every trainer: leave one of them out"
+        raise CommandError(Exit.USAGE, f"--servers and --group exclude each other: {hint}")
+    if options["global_batch"] is not None and (has_servers or is_group is False):
+        other = "--servers" if has_servers else "--no-group"
+        hint = "only a group makes steps of all trainers; without one the script's batch_size is each trainer's own"
+        raise CommandError(Exit.USAGE, f"--global-batch and {other} exclude each other: {hint}")
+    return not has_servers if is_group is None else bool(is_group)
 
 
 def _read_amount(option: str, options: dict[str, Any], parse: Any) -> int:

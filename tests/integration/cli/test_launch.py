@@ -31,7 +31,41 @@ with edl.open() as session:
         batch.done()
 print("total", total, os.environ["LEVEL"], flush=True)
 """
+COUNT = """
+import sys, time
+import numpy as np
+import trainer_sdk as edl
+from trainer_sdk.errors import StepAborted
+from trainer_sdk.group.port import CapturedState
+
+class Counts:
+    layout = "counts"
+    values = np.zeros(200, dtype=np.int64)
+    def capture(self):
+        return CapturedState(arrays={"counts": self.values.copy()})
+    def restore(self, captured):
+        self.values = captured.arrays["counts"].copy()
+
+replica, sizes = Counts(), set()
+with edl.open() as session:
+    session.replicate(replica)
+    steps = session.group_steps("numbers", size=200, epochs=100)
+    while (share := steps.next_step()) is not None:
+        sizes.add(share.size)
+        if 3 not in sizes:
+            time.sleep(0.05)
+        trained = np.zeros(200, dtype=np.int64)
+        trained[steps.records(share.positions)] += 1
+        try:
+            steps.all_reduce(trained)
+        except StepAborted:
+            continue
+        if steps.end_step():
+            replica.values += trained
+print("counts", *set(replica.values.tolist()), "sizes", *sorted(sizes), flush=True)
+"""
 FAST = ("--no-etcd", "--no-view", "--cpu", "250m", "--memory", "64Mi", "--env", "LEVEL=7")
+SHARDING = (*FAST, "--no-group")
 
 
 @pytest.fixture
@@ -42,7 +76,7 @@ def folder(tmp_path):
 
 def start(folder, *words):
     """`edl launch` in another process, and the folder of its run."""
-    argv = [EDL, "launch", *FAST, *words]
+    argv = [EDL, "launch", *SHARDING, *words]
     process = subprocess.Popen(argv, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     line = process.stdout.readline()
     assert line.startswith("run folder: "), line + process.stdout.read()
@@ -81,7 +115,7 @@ def test_a_script_is_launched_resized_and_ends(folder):
 
 def test_what_a_dry_run_prints_is_run_by_edl_run(folder):
     job = subprocess.run(
-        [EDL, "launch", "--dry-run", "--cpu", "250m", "--env", "LEVEL=7", "train.py"],
+        [EDL, "launch", "--dry-run", "--no-group", "--cpu", "250m", "--env", "LEVEL=7", "train.py"],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -96,8 +130,33 @@ def test_what_a_dry_run_prints_is_run_by_edl_run(folder):
     assert "tj/train: Completed" in done.stdout
 
 
+def run_to_end(folder, *words):
+    argv = [EDL, "launch", *FAST, *words]
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+
+
+def test_a_group_grows_and_every_trainer_holds_the_model(folder):
+    """All trainers of the end have the same replica, in which each epoch trained each record once; the batch is the
+    launch's."""
+    (folder / "count.py").write_text(COUNT)
+    done = run_to_end(folder, "--sizes", "1,3", "--global-batch", "50", "count.py")
+    assert done.returncode == 0, done.stdout
+    (run,) = (folder / "runs").iterdir()
+    ended = [log.read_text().splitlines()[-1] for log in (run / "logs").glob("count-trainer-*.log")]
+    assert len(ended) == 3
+    assert all(line.startswith("counts 100 sizes") and line.endswith("3") for line in ended), ended
+
+
+def test_a_script_that_shares_out_data_is_told_how_it_is_launched(folder):
+    """Its job is a group by default, in which nobody hands out shards."""
+    done = run_to_end(folder, "--max-restarts", "0", "train.py")
+    assert done.returncode == 1, done.stdout
+    assert "UsageError: group: this script asks for shards" in done.stdout
+    assert "edl launch --no-group" in done.stdout
+
+
 def test_the_traceback_of_a_script_that_fails_is_shown(folder):
-    argv = [EDL, "launch", *FAST, "--max-restarts", "0", "train.py", "--fails"]
+    argv = [EDL, "launch", *SHARDING, "--max-restarts", "0", "train.py", "--fails"]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
     assert done.returncode == 1, done.stdout
     assert "ValueError: the loss is not a number" in done.stdout
@@ -122,7 +181,7 @@ def test_ctrl_c_ends_the_job_in_order(folder, number):
 
 def test_the_end_of_its_owner_ends_the_job(folder):
     """A program that started the launch and is killed leaves nothing running: its end of the pipe closes."""
-    argv = [EDL, "launch", *FAST, "--json", "--ends-with-stdin", "train.py", "--hold", str(folder)]
+    argv = [EDL, "launch", *SHARDING, "--json", "--ends-with-stdin", "train.py", "--hold", str(folder)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(argv, cwd=folder, **pipes) as process:
         try:

@@ -54,7 +54,8 @@ SCRIPT = """
 import trainer_sdk as edl
 FUNCTION
 if __name__ == "__main__":
-    with edl.launch(train, kwargs={"records": 50}, cpu="250m", memory="64Mi", etcd=False, run_dir="runs") as job:
+    options = {"cpu": "250m", "memory": "64Mi", "group": False, "etcd": False, "run_dir": "runs"}
+    with edl.launch(train, kwargs={"records": 50}, **options) as job:
         print(job.result(timeout=120)["total"])
 """
 
@@ -70,7 +71,7 @@ def module(tmp_path, monkeypatch):
 
 
 def launch(function, *args, **options):
-    return edl.launch(function, args, cpu="250m", memory="64Mi", etcd=False, **options)
+    return edl.launch(function, args, cpu="250m", memory="64Mi", etcd=False, group=False, **options)
 
 
 def test_a_function_runs_is_resized_and_returns(module, tmp_path):
@@ -134,6 +135,20 @@ def test_values_of_variables_stand_in_no_command_line(module):
 def test_variables_that_cannot_be_are_refused(module, env):
     with pytest.raises(edl.UsageError, match=r"EDL_NAME|a name has no space"):
         launch(module.train, 10, env=env)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"servers": 2, "group": True}, "--servers and --group exclude each other"),
+        ({"group": False, "global_batch": 9}, "--global-batch and --no-group exclude each other"),
+        ({"sizes": [1, 4, 2, 8]}, "--sizes: "),
+    ],
+)
+def test_parameters_of_the_group_are_options_of_the_command(module, options, told):
+    """They say and refuse what `--group`, `--global-batch` and `--sizes` do."""
+    with pytest.raises(edl.UsageError, match=told):
+        edl.launch(module.train, **options)
 
 
 def test_what_the_command_refuses_is_raised(module):

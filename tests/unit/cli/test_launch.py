@@ -63,6 +63,31 @@ def test_modules_and_programs_run_as_torchrun_runs_them(capsys, words, command):
     assert container(document(capsys, *words))["command"] == command
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), {"group": {}}),
+        (("--group", "--global-batch", "256"), {"group": {"globalBatch": 256}}),
+        (("--no-group",), {}),
+        (("--servers", "2"), {"parameterServer": {}}),
+        (("--no-group", "--servers", "2"), {"parameterServer": {}}),
+    ],
+)
+def test_a_launched_job_is_a_group_unless_it_is_told_otherwise(capsys, words, said):
+    """Scripts that torchrun starts hold the model in each process; servers or `--no-group` make another kind of job."""
+    spec = document(capsys, *words, "train.py")["spec"]
+    assert {name: spec[name] for name in ("group", "parameterServer") if name in spec}.keys() == said.keys()
+    assert spec.get("group") == said.get("group")
+
+
+def test_listed_sizes_are_those_of_the_job_and_its_bounds(capsys):
+    """Without `--trainers` the list has the bounds; one trainer is the default without both."""
+    trainer = document(capsys, "--sizes", "2,4,8", "train.py")["spec"]["trainer"]
+    assert (trainer["minReplicas"], trainer["maxReplicas"], trainer["sizes"]) == (2, 8, [2, 4, 8])
+    trainer = document(capsys, "train.py")["spec"]["trainer"]
+    assert (trainer["minReplicas"], trainer["maxReplicas"], "sizes" in trainer) == (1, 1, False)
+
+
 def test_the_printed_job_is_a_job_file(capsys, folder):
     """`--dry-run` prints what `edl validate` and `edl run` take; -o json says the same."""
     options = ("--servers", "1:2", "--env", "A=b=c", "--checkpoint", "kept", "--checkpoint-every", "5s")
@@ -104,6 +129,14 @@ def test_a_variable_without_a_value_takes_that_of_the_environment(capsys, monkey
         (("--name", "Train", "train.py"), "--name: 'Train' is not a Kubernetes name"),
         (("--checkpoint", "nfs://x/y", "train.py"), "--checkpoint: 'nfs://x/y' has an unknown scheme"),
         (("--trainers", "1:20000", "train.py"), "--trainers: 20000"),
+        (("--servers", "2", "--group", "train.py"), "--servers and --group exclude each other"),
+        (("--servers", "2", "--global-batch", "9", "train.py"), "--global-batch and --servers exclude each other"),
+        (("--no-group", "--global-batch", "9", "train.py"), "--global-batch and --no-group exclude each other"),
+        (("--global-batch", "0", "train.py"), "--global-batch"),
+        (("--sizes", "1,two", "train.py"), "write 1,2,4,8"),
+        (("--sizes", "4,2", "train.py"), "--trainers: 4 is larger than maxReplicas 2"),
+        (("--sizes", "1,4,2,8", "train.py"), "--sizes: "),
+        (("--sizes", "2,4", "--trainers", "1:4", "train.py"), "--sizes: "),
         (("--nodes", "0x1cpu,1Gi", "train.py"), "1 to 1000 nodes"),
         (("--image", "x", "train.py"), "--image means a cluster"),
         (("--detach", "train.py"), "--detach means a cluster"),

@@ -1,5 +1,7 @@
 """What `edl launch` was told, as a TrainingJob."""
 
+from dataclasses import replace
+
 import pytest
 import yaml
 from hypothesis import given
@@ -11,12 +13,15 @@ from autoscaler.manifests.parsing import parse_documents
 
 counts = st.integers(1, 50).flatmap(lambda low: st.builds(CountRange, least=st.just(low), most=st.integers(low, 60)))
 words = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=20)
+kinds = st.one_of(
+    st.fixed_dictionaries({"servers": st.none() | counts}),
+    st.fixed_dictionaries({"is_group": st.just(True), "global_batch": st.none() | st.integers(1, 2**31 - 1)}),
+)
 jobs = st.builds(
     LaunchedJob,
     name=st.sampled_from(["a", "train-digits"]),
     command=st.lists(words, max_size=4).map(lambda rest: ("python", "train.py", *rest)),
     trainers=counts,
-    servers=st.none() | counts,
     cpu=st.sampled_from(["1", "250m", "0.5"]),
     memory=st.sampled_from(["64Mi", "1Gi"]),
     gpu_count=st.integers(0, 8),
@@ -24,7 +29,7 @@ jobs = st.builds(
     checkpoint_uri=st.sampled_from(["", "/shared/train", "s3://bucket/train"]),
     checkpoint_every_s=st.none() | st.floats(0.1, 1e6),
     max_restarts=st.integers(0, 100),
-)
+).flatmap(lambda job: kinds.map(lambda kind: replace(job, **kind)))
 
 
 @given(jobs)
@@ -40,6 +45,8 @@ def test_the_document_says_what_was_said(job):
     assert parsed.run_policy.backoff_limit == job.max_restarts + 1
     assert parsed.checkpoint.uri == job.checkpoint_uri
     assert parsed.checkpoint.every_s == (60 if job.checkpoint_every_s is None else job.checkpoint_every_s)
+    assert (parsed.group is not None) == job.is_group
+    assert parsed.group is None or parsed.group.global_batch == job.global_batch
     if job.servers is None:
         assert parsed.server is None
     else:
@@ -77,6 +84,8 @@ def test_every_script_gives_a_legal_name(program):
     [
         ("spec.checkpoint.uri", "--checkpoint"),
         ("spec.trainer.minReplicas", "--trainers"),
+        ("spec.trainer.sizes", "--sizes"),
+        ("spec.group.globalBatch", "--global-batch"),
         ("spec.trainer.template.spec.containers[0].env[1].name", "--env"),
         ("metadata.name", "--name"),
         ("metadata.names", ""),

@@ -177,7 +177,7 @@ def test_a_job_is_a_group_has_servers_or_neither(parse, written, batch):
     assert parse(alone).jobs[0].group is None
     job = parse(f"{alone}  {written}\n").jobs[0]
     assert (job.group, job.server) == (GroupSpec(global_batch=batch), None)
-    assert any("no script can use one yet" in notice for notice in parse(f"{alone}  {written}\n").notices)
+    assert not parse(f"{alone}  {written}\n").notices
 
 
 @pytest.mark.parametrize(
