@@ -148,7 +148,7 @@ def test_python_finds_the_module(command):
         path = ROOT / command.words[2].replace(".", "/")
         assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
     else:
-        assert command.words[1] == "script.py" or (ROOT / command.words[1]).is_file()
+        assert command.words[1] in ("script.py", "train.py") or (ROOT / command.words[1]).is_file()
 
 
 @pytest.mark.parametrize("command", of("docker"), ids=str)
