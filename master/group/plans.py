@@ -1,4 +1,4 @@
-"""Planned changes: joins, drains, a new quarantine, a joiner that was lost before the switch (rules 79, 83, 94)."""
+"""Planned changes: joins, drains, a new quarantine, a plan that could not be connected (rules 79, 83, 94)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def handle_gathered(turn: GroupTurn, event: JoinersGathered) -> None:
 
 
 def advance(turn: GroupTurn) -> None:
-    """Plans what is due and possible: after the loss of a joiner, for leavers, for a new quarantine."""
+    """Plans what is due and possible: after a plan that failed, for leavers, for a new quarantine."""
     state = turn.state
     if _may_replan(state):
         _replan(turn)
@@ -114,13 +114,18 @@ def _has_copy(state: GroupState, leaving: list[Replica]) -> bool:
 
 
 def _may_replan(state: GroupState) -> bool:
-    """True if only joiners of a plan are lost, before its sync: the old generation trains on undisturbed (rule 83)."""
+    """True if a plan has lost joiners or could not be connected, before its sync.
+
+    The old generation is whole and trains on undisturbed (rule 83).
+    """
     current, before = state.current, state.before
     if current is None or before is None or state.writing or is_gathering(state) or current.lineage != state.number:
         return False
-    old = [state.try_replica(key) for key in keys_of(before)]
-    if any(one is None or one.is_lost or one.is_out for one in old):
+    old = [one for key in keys_of(before) if (one := state.try_replica(key)) and not one.is_lost and not one.is_out]
+    if len(old) < len(before.members):
         return False
+    if any(one.failed_plan == current.number for one in old):
+        return True
     joiners = [key for key in keys_of(current) if key not in keys_of(before)]
     return any(_is_absent(state, key) for key in joiners)
 

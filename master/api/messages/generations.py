@@ -113,6 +113,7 @@ class GroupProgress:
     median_step_s: float = 0.0  # of this process's last steps; 0: not known yet
     samples_per_s: float = 0.0
     pause_s: float = 0.0  # of the last change of members: from the last step before it to the next
+    failed_plan: int = 0  # generation, planned from this one, whose members it could not connect (rule 83); 0: none
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 

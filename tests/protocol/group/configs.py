@@ -13,6 +13,7 @@ CONFIGS: Final[Mapping[str, GroupSetting]] = {
     "join": GroupSetting(fresh=1, copies=0),
     "kill": GroupSetting(faults=GroupFaults(kill=1)),
     "network": GroupSetting(copies=0, faults=GroupFaults(net=1)),
+    "join-network": GroupSetting(start=1, fresh=1, copies=0, faults=GroupFaults(net=1)),
     "drain": GroupSetting(copies=0, faults=GroupFaults(drain=1)),
     "suspect": GroupSetting(copies=0, faults=GroupFaults(suspect=1)),
     "take-over": GroupSetting(copies=0, faults=GroupFaults(take_over=1)),

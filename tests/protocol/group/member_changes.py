@@ -108,7 +108,7 @@ def collective_changes(world: GroupWorld, place: int, core: MemberState) -> Iter
             continue
         is_current = number == core.number
         is_waiting = (is_current and not core.is_connected) or (
-            core.plan is not None and core.plan.number == number and not core.is_prepared
+            core.plan is not None and core.plan.number == number and not (core.is_prepared or core.has_plan_failed)
         )
         if is_waiting and all(group.connecting) and not any(group.left):
             yield Change(
@@ -119,7 +119,9 @@ def collective_changes(world: GroupWorld, place: int, core: MemberState) -> Iter
         can_fail = (is_current and core.phase is not MemberPhase.COMPLETE) or is_waiting
         if can_fail and any(group.left):
             yield Change(f"{name}: generation {number} fails", lambda d, e=failed: d.tell(place, e))
-        elif is_current and core.phase in (MemberPhase.SYNC, MemberPhase.TRANSFER, MemberPhase.CONTRIBUTED):
+        elif is_waiting or (
+            is_current and core.phase in (MemberPhase.SYNC, MemberPhase.TRANSFER, MemberPhase.CONTRIBUTED)
+        ):
             yield Change(f"{name}: the network FAILS generation {number}", lambda d, e=failed: d.tell(place, e), "net")
         if is_current and core.phase is MemberPhase.CONTRIBUTED:
             for done in group.sums:

@@ -73,6 +73,7 @@ class MemberState:
 
     plan: Generation | None = None  # newest record planned from `record` (rule 79)
     is_prepared: bool = False  # connected to the plan's members, or not one of them
+    has_plan_failed: bool = False  # its members could not be connected: the master has to make another (rule 83)
     promised: Generation | None = None  # the plan that this step's control word named (rule 81)
     is_agreed: bool = False  # every member named it: the switch follows this step
     broken: int = 0  # heard while the step is applied: leave up to this generation afterwards
@@ -142,6 +143,7 @@ def check_member(state: MemberState) -> None:
     assert not in_step or (state.state is not None and state.has_synced), "takes part in steps before its sync (72)"
     assert (state.phase is MemberPhase.TRANSFER) == (state.transfer is not None)
     assert state.plan is None or state.plan.planned_from == state.number, "a plan from another generation (79)"
+    assert not state.has_plan_failed or (state.plan is not None and not state.is_prepared), "a failed plan is promised"
     assert state.promised is None or state.phase in (MemberPhase.CONTRIBUTED, MemberPhase.COMPLETE)
     assert not state.is_agreed or (state.promised is not None and state.phase is MemberPhase.COMPLETE)
     assert not state.broken or state.phase is MemberPhase.COMPLETE

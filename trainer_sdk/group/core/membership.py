@@ -43,18 +43,22 @@ def handle_broken(state: MemberState, event: BrokenGeneration) -> MemberStep:
 
 
 def handle_failed(state: MemberState, event: GroupFailed) -> MemberStep:
-    """Rule 73.  A plan that cannot be connected is not agreed to; its joiners report it."""
+    """Rule 73.  A plan that cannot be connected is not agreed to, and the next reports say so (rule 83).
+
+    One member's second attempt would meet no other member's, so the master makes another plan.
+    """
     if event.number == state.number:
         return leave(state, event.number)
     if state.plan is not None and event.number == state.plan.number:
-        return MemberStep(replace(state, is_prepared=False))
+        failed = replace(state, is_prepared=False, has_plan_failed=True)
+        return MemberStep(failed, (AbortGroup(number=event.number),))
     return MemberStep(state)
 
 
 def handle_connected(state: MemberState, event: GroupConnected) -> MemberStep:
     if event.number == state.number:
         return MemberStep(replace(state, is_connected=True))
-    if state.plan is not None and event.number == state.plan.number:
+    if state.plan is not None and event.number == state.plan.number and not state.has_plan_failed:
         return MemberStep(replace(state, is_prepared=True))
     return MemberStep(state)
 
@@ -116,7 +120,7 @@ def _prepare(state: MemberState, plan: Generation) -> MemberStep:
     if state.plan is not None and state.plan is not state.promised and rank_in(state.plan, state.incarnation) >= 0:
         effects = (AbortGroup(number=state.plan.number),)
     is_listed = rank_in(plan, state.incarnation) >= 0
-    prepared = replace(state, plan=plan, is_prepared=not is_listed)
+    prepared = replace(state, plan=plan, is_prepared=not is_listed, has_plan_failed=False)
     return MemberStep(prepared, (*effects, ConnectGroup(record=plan)) if is_listed else effects)
 
 
@@ -156,6 +160,7 @@ def _outside(state: MemberState) -> MemberState:
         has_synced=False,
         plan=None,
         is_prepared=False,
+        has_plan_failed=False,
         promised=None,
         is_agreed=False,
         broken=0,

@@ -172,6 +172,7 @@ def _progress(state: MemberState, event: ReportRequested) -> GroupProgress:
         median_step_s=event.median_step_s,
         samples_per_s=event.samples_per_s,
         pause_s=event.pause_s,
+        failed_plan=state.plan.number if state.plan is not None and state.has_plan_failed else 0,
         metrics=event.metrics,
     )
 

@@ -82,6 +82,34 @@ def test_another_joiner_in_the_replaced_plan_leaves_it_and_enters_the_next():
     assert driver.told(BrokenGeneration, first) == []
 
 
+def test_a_plan_that_an_old_member_could_not_connect_is_replaced():
+    """Rule 83: its second attempt would meet nobody, so there is another record from the same one, once for each."""
+    driver, (first, second, third) = training("t0", "t1", "t2")
+    driver.say(third, LeaveRequest(grace_s=30))
+    driver.progress(first, 1, 2)
+    assert driver.record.number == 2
+    driver.progress(first, 1, 3, failed_plan=2)
+    assert (driver.record.number, driver.record.planned_from, driver.names()) == (3, 1, ["t0", "t1"])
+    assert driver.told(NewGeneration, second)[-1].record == driver.record
+    driver.progress(first, 1, 4, failed_plan=2)
+    assert driver.record.number == 3
+    assert [broken_number(driver, one) for one in (first, second, third)] == [0, 0, 0]
+
+
+def test_a_joiner_of_a_plan_that_failed_at_an_old_member_enters_the_next():
+    """Rule 83: it leaves the plan that is replaced, and stands in the one after it."""
+    driver, (first,) = training("t0")
+    joiner = driver.join("t1")
+    driver.pass_time(1.5)
+    driver.progress(joiner, 2, 0, GroupPhase.SYNC, is_synced=False, state=None)
+    driver.progress(first, 1, 2, failed_plan=2)
+    assert (driver.record.number, driver.record.planned_from, driver.names()) == (3, 1, ["t0", "t1"])
+    driver.report(joiner, 2)
+    driver.progress(first, 3, 3)
+    driver.progress(joiner, 3, 3)
+    assert (driver.record.number, driver.state.synced, broken_number(driver, first)) == (3, 3, 0)
+
+
 def test_an_old_member_lost_before_the_switch_breaks_both():
     """Rule 74: leave everything up to the record, also what it is planned from."""
     driver, (first, second) = training("t0", "t1")

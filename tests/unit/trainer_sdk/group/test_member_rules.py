@@ -50,6 +50,7 @@ from trainer_sdk.group.core.member_events import (
     LoadHead,
     ReceiveState,
     RefuseScript,
+    ReportRequested,
     SendState,
     StatesGathered,
     StateTaken,
@@ -308,6 +309,21 @@ def test_group_trains_on_while_a_plan_is_connected():
     assert contributed.word.prepared == 0
     _, (contributed,) = feed(give(state), GroupConnected(number=2), StepReduced())
     assert contributed.word.prepared == 2
+
+
+def test_plan_that_could_not_be_connected_is_reported_until_there_is_another():
+    """Rule 83: the group trains on; the master hears of it, since one member's second attempt would meet nobody."""
+    plan, newer = record_of(2, 0, 1, 2, planned_from=1), record_of(3, 0, 1, 2, planned_from=1)
+    state, effects = feed(replace(synced(), is_registered=True), NewGeneration(record=plan), GroupFailed(number=2))
+    assert effects == (AbortGroup(number=2),)
+    assert state.phase is MemberPhase.BOUNDARY
+    for _ in range(2):
+        (said,) = reports(feed(state, ReportRequested())[1])
+        assert (said.generation, said.failed_plan) == (1, 2)
+    state, effects = feed(state, NewGeneration(record=newer))
+    assert ConnectGroup(record=newer) in effects
+    (said,) = reports(feed(state, ReportRequested())[1])
+    assert said.failed_plan == 0
 
 
 def test_old_member_that_failed_does_not_fall_forward_into_the_plan():
