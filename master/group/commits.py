@@ -15,8 +15,7 @@ from master.api.messages.generations import CopyWanted, Generation, OfferState
 from master.api.messages.to_members import OfferAnswered
 from master.group.generations import is_gathering
 from master.group.group_events import CheckpointDue
-from master.group.group_state import CopyPhase, GroupState, GroupTurn, Replica, ShardOffer, StateCommit
-from master.group.membership import keys_of
+from master.group.group_state import CopyPhase, GroupState, GroupTurn, Replica, ShardOffer, StateCommit, keys_of
 from master.job.domain.durable_records import SECOND, SwapHead
 from master.job.domain.effects import Retain, WriteManifest
 from master.job.domain.job_events import ManifestWriteFailed, ManifestWritten

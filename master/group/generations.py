@@ -10,8 +10,8 @@ from typing import Final
 from master.api.messages.generations import BrokenGeneration, Generation, GroupMember, NewGeneration
 from master.api.messages.to_members import Released
 from master.group import suspects
-from master.group.group_state import GroupState, GroupTurn, Replica
-from master.group.membership import candidates, concerned, in_rank_order, is_gone, is_lost, key_of, keys_of
+from master.group.group_state import GroupState, GroupTurn, Replica, keys_of
+from master.group.membership import candidates, concerned, in_rank_order, is_gone, is_lost
 from master.job.domain.durable_records import SECOND, GenerationRecord, MemberKey, RecordGeneration
 
 GATHER_NS: Final = SECOND
@@ -25,16 +25,17 @@ def has_trouble(state: GroupState) -> bool:
         return False
     if current.lineage != state.number or any(_is_missed(state, key) for key in concerned(state)):
         return True
-    return any(_has_left(state, generation) for generation in (current, before) if generation)
+    roster = state.roster
+    return _has_left(state, roster.current, current) or (before is not None and _has_left(state, roster.before, before))
 
 
 def _is_missed(state: GroupState, key: MemberKey) -> bool:
     return is_lost(state, key) and not is_gone(state, key)
 
 
-def _has_left(state: GroupState, generation: Generation) -> bool:
-    """True if a member of the generation says that it takes part in it no more."""
-    replicas = (state.try_replica(key) for key in keys_of(generation))
+def _has_left(state: GroupState, keys: tuple[MemberKey, ...], generation: Generation) -> bool:
+    """True if one of the generation's members, `keys`, says that it takes part in it no more."""
+    replicas = (state.try_replica(key) for key in keys)
     return any(one.is_out and one.left >= generation.number for one in replicas if one)
 
 
@@ -62,7 +63,7 @@ def refute(turn: GroupTurn, replica: Replica) -> None:
     if is_gathering(state):
         turn.send(replica.key, BrokenGeneration(number=current.number))
     elif replica.generation not in (current.number, before.number if before else 0):
-        is_listed = replica.key in keys_of(current)
+        is_listed = replica.key in state.roster.listed
         turn.send(replica.key, BrokenGeneration(number=replica.generation if is_listed else current.number))
 
 
@@ -155,13 +156,15 @@ def handle_recorded(turn: GroupTurn, write: RecordGeneration) -> None:
     """The record is durable: NEW to its members, PLAN to those of the generation that it is planned from (rule 76)."""
     record, before = write.new.current, write.new.before
     is_planned = before is not None
-    turn.change(record=write.new, largest=max(turn.state.largest, record.number), gather_ends=None)
+    turn.set_record(write.new)
+    turn.change(largest=max(turn.state.largest, record.number), gather_ends=None)
     if not is_planned:
         turn.change(counted=())
-    for key in dict.fromkeys((*keys_of(record), *keys_of(before))):
+    concerned_by_it = turn.state.roster.both
+    for key in concerned_by_it:
         if turn.state.try_replica(key):
             turn.send(key, NewGeneration(record=record))
-    listed = {key_of(one) for one in (*record.members, *(before.members if before else ()))}
+    listed = frozenset(concerned_by_it)
     for replica in tuple(turn.state.members.values()):
         if replica.key in listed:
             refute(turn, turn.put(replica, moved_at=turn.now))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from master.api.group_shares import data_of
 from master.errors import InvariantViolationError
-from master.group.group_state import CopyPhase, GroupState
-from master.group.membership import keys_of
+from master.group.group_state import CopyPhase, GroupState, keys_of, roster_of
 from master.job.domain.durable_records import GenerationRecord, RecordGeneration, SwapHead
 
 
@@ -13,6 +12,7 @@ def check_invariants(state: GroupState) -> None:
     """Raises InvariantViolationError, naming the rule that is broken."""
     if state.record is not None:
         _check_record(state, state.record)
+    _expect(state.roster == roster_of(state.record), "rule 74: those concerned are not those of the record")
     if isinstance(state.writing, RecordGeneration):
         write = state.writing
         _expect(write.old == state.record, "rule 76: a record is written over another one than was read")

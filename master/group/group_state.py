@@ -80,6 +80,30 @@ class Replica:
         return self.leaves_by is not None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roster:
+    """The processes that a record names, in rank order: made once for a record, and read with each message."""
+
+    current: tuple[MemberKey, ...] = ()
+    before: tuple[MemberKey, ...] = ()  # of the generation that it is planned from
+    both: tuple[MemberKey, ...] = ()  # each one once
+    listed: frozenset[MemberKey] = frozenset()  # `current`
+
+
+def keys_of(generation: Generation | None) -> tuple[MemberKey, ...]:
+    """The processes of a generation, in rank order; none for None."""
+    members = generation.members if generation else ()
+    return tuple(MemberKey(name=one.name, incarnation=one.incarnation) for one in members)
+
+
+def roster_of(record: GenerationRecord | None) -> Roster:
+    if record is None:
+        return Roster()
+    current, before = keys_of(record.current), keys_of(record.before)
+    both = tuple(dict.fromkeys((*current, *before)))
+    return Roster(current=current, before=before, both=both, listed=frozenset(current))
+
+
 class CopyPhase(StrEnum):
     """Stages of a commit: files of one state are offered, then the manifest is written, then head is swapped."""
 
@@ -140,6 +164,7 @@ class GroupState:
     layout: str = ""  # of the replicas; empty: not declared yet
     pending_declaration: DatasetRecord | None = None
     record: GenerationRecord | None = None  # as recorded
+    roster: Roster = field(default_factory=Roster, compare=False)  # of `record`
     synced: int = 0  # the newest generation whose sync is known to be over
     broken: int = 0  # the newest generation that this master has broken (rule 74)
     broken_at: Instant = _START
@@ -227,6 +252,9 @@ class GroupTurn:
 
     def change(self, **parts: Any) -> None:
         self.state = copy_with(self.state, **parts)
+
+    def set_record(self, record: GenerationRecord) -> None:
+        self.change(record=record, roster=roster_of(record))
 
     def put(self, replica: Replica, **parts: Any) -> Replica:
         """The replica with these parts changed is the member of its name."""

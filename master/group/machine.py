@@ -17,7 +17,7 @@ from master.api.servers_answer import ServersAnswer
 from master.errors import InvariantViolationError
 from master.group import commits, declaration, ending, generations, plans, reports, suspects
 from master.group.group_events import CheckpointDue, GroupCoreEvent, JoinersGathered, LeaveDue, ReplicaSilent
-from master.group.group_state import GroupState, GroupStep, GroupTurn, Replica
+from master.group.group_state import GroupState, GroupStep, GroupTurn, Replica, roster_of
 from master.job.domain.durable_records import (
     Durable,
     Instant,
@@ -67,6 +67,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Gr
         dataset=dataset,
         layout=dataset.layout if dataset else "",
         record=record,
+        roster=roster_of(record),
         largest=record.current.number if record else 0,
         newest=head.step if head and head.state else 0,
         failed=failed,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from master.api.messages.generations import Generation, GroupMember, GroupPhase
+from master.api.messages.generations import GroupPhase
 from master.group.group_state import RETIRED_KEPT, GroupState, GroupTurn, Replica
 from master.job.domain.durable_records import SECOND, Instant, MemberKey
 
@@ -19,19 +19,9 @@ SILENT_REPORTS: Final = 4  # reports that a process alone owes
 _WAITING: Final = frozenset({GroupPhase.REDUCE, GroupPhase.SYNC})
 
 
-def key_of(member: GroupMember) -> MemberKey:
-    return MemberKey(name=member.name, incarnation=member.incarnation)
-
-
-def keys_of(generation: Generation | None) -> tuple[MemberKey, ...]:
-    """The processes of a generation, in rank order; none for None."""
-    return tuple(key_of(member) for member in generation.members) if generation else ()
-
-
 def concerned(state: GroupState) -> tuple[MemberKey, ...]:
     """The members of the record, and of the one that it is planned from until its sync is over (rule 74)."""
-    members, old = keys_of(state.current), keys_of(state.before)
-    return (*members, *(key for key in old if key not in members))
+    return state.roster.both if state.before is not None else state.roster.current
 
 
 def is_lost(state: GroupState, key: MemberKey) -> bool:
@@ -40,13 +30,13 @@ def is_lost(state: GroupState, key: MemberKey) -> bool:
     if replica is not None:
         return replica.is_lost
     if key in state.gone:
-        return key in keys_of(state.current)  # who left in order is missed where the record counts on it
+        return key in state.roster.listed  # who left in order is missed where the record counts on it
     return state.reclaim_ends is None or key.incarnation in state.retired
 
 
 def is_gone(state: GroupState, key: MemberKey) -> bool:
     """True if it left in order, by a record that does without it: no survivor, and not missed."""
-    return key in state.gone and key not in keys_of(state.current)
+    return key in state.gone and key not in state.roster.listed
 
 
 def in_rank_order(replicas: Sequence[Replica]) -> tuple[Replica, ...]:
@@ -72,7 +62,7 @@ def lose(turn: GroupTurn, replica: Replica) -> None:
 def count_loss(turn: GroupTurn, replica: Replica) -> None:
     """The loss is judged once the step in flight is known from the survivors (`suspects`)."""
     key, counted = replica.key, turn.state.counted
-    if key in keys_of(turn.state.current) and key not in [one for one, _ in counted]:
+    if key in turn.state.roster.listed and key not in [one for one, _ in counted]:
         turn.change(counted=(*counted, (key, replica.has_worked)))
 
 
@@ -102,21 +92,32 @@ def silences(state: GroupState) -> Iterator[tuple[Instant, Replica]]:
     if current is None or state.failed or state.is_complete:
         return
     here = [one for key in concerned(state) if (one := state.try_replica(key)) and not one.is_lost]
-    for one in here:
-        if state.broken >= current.number:
+    usual_ns = _usual_limit_ns(state)
+    if state.broken >= current.number:
+        for one in here:
             if not (one.is_out and one.left >= current.number):
-                yield Instant(max(state.broken_at, one.moved_at) + _limit_ns(state, one)), one
-            continue
-        others = [other for other in here if other is not one and other.generation == one.generation]
-        if one.is_out or not others:
-            continue
-        if one.phase is GroupPhase.COMPUTE and all(other.phase in _WAITING for other in others):
-            since = max(one.moved_at, *(other.moved_at for other in others))
-            yield Instant(since + _limit_ns(state, one)), one
+                yield Instant(max(state.broken_at, one.moved_at) + _limit_ns(state, one, usual_ns)), one
+        return
+    by_generation: dict[int, list[Replica]] = {}
+    for one in here:
+        by_generation.setdefault(one.generation, []).append(one)
+    for number, members in by_generation.items():
+        if number and len(members) > 1:
+            yield from _silences_in(state, members, usual_ns)
+
+
+def _silences_in(state: GroupState, members: list[Replica], usual_ns: int) -> Iterator[tuple[Instant, Replica]]:
+    """Those of one generation, in one pass: each member is compared with what is latest at all others."""
+    waiting = sum(one.phase in _WAITING for one in members)
+    last, before_last = sorted((one.moved_at for one in members), reverse=True)[:2]
+    for one in members:
+        others_moved = before_last if one.moved_at == last else last
+        limit_ns = _limit_ns(state, one, usual_ns)
+        if one.phase is GroupPhase.COMPUTE and waiting == len(members) - 1:
+            yield Instant(max(one.moved_at, others_moved) + limit_ns), one
         else:
-            moved = max(one.heard_at, *(other.moved_at for other in others))
-            quiet = max(_limit_ns(state, one), SILENT_REPORTS * state.config.report_every_ns)
-            yield Instant(moved + quiet), one
+            quiet = max(limit_ns, SILENT_REPORTS * state.config.report_every_ns)
+            yield Instant(max(one.heard_at, others_moved) + quiet), one
 
 
 def is_silent_at(state: GroupState, key: MemberKey, now: Instant) -> bool:
@@ -124,12 +125,15 @@ def is_silent_at(state: GroupState, key: MemberKey, now: Instant) -> bool:
     return any(at <= now and one.key == key for at, one in silences(state))
 
 
-def _limit_ns(state: GroupState, one: Replica) -> int:
-    """How long it may stand still: some steps, and long while its first step of a generation compiles."""
-    current = state.current
-    steps = one.state is not None and current is not None and one.state.generation == one.generation
-    if one.phase in (GroupPhase.COMPUTE, GroupPhase.TRANSFER) and not steps:
+def _limit_ns(state: GroupState, one: Replica, usual_ns: int) -> int:
+    """How long it may stand still: `usual_ns`, and long while its first step of a generation compiles."""
+    has_stepped = one.state is not None and one.state.generation == one.generation
+    if one.phase in (GroupPhase.COMPUTE, GroupPhase.TRANSFER) and not has_stepped:
         return state.config.lease_first_ns
-    medians = [other.median_step_s for other in state.members.values() if other.median_step_s > 0.0]
-    slowest = max(medians, default=0.0)
+    return usual_ns
+
+
+def _usual_limit_ns(state: GroupState) -> int:
+    """Some steps of the slowest member."""
+    slowest = max((one.median_step_s for one in state.members.values()), default=0.0)
     return max(SILENT_AT_LEAST_NS, int(SILENT_STEPS * slowest * SECOND))

@@ -8,7 +8,7 @@ from master.api.messages.generations import CopyWanted
 from master.group.generations import GATHER_NS, has_trouble, is_gathering, release, write_record
 from master.group.group_events import JoinersGathered, LeaveDue
 from master.group.group_state import GroupState, GroupTurn, Replica
-from master.group.membership import candidates, in_rank_order, is_lost, keys_of
+from master.group.membership import candidates, in_rank_order, is_lost
 from master.job.domain.durable_records import SECOND, MemberKey
 
 LEAVE_SHARE: Final = 0.8  # of a leaver's grace that may pass before nothing is waited for any more
@@ -63,12 +63,12 @@ def _may_plan(state: GroupState) -> bool:
         and not is_gathering(state)
         and not has_trouble(state)
         and state.synced >= current.number
-        and all(state.try_replica(key) for key in keys_of(current))  # a new master hears them all first
+        and all(state.try_replica(key) for key in state.roster.current)  # a new master hears them all first
     )
 
 
 def _joiners(state: GroupState) -> tuple[Replica, ...]:
-    listed = keys_of(state.current)
+    listed = state.roster.listed
     joiners = tuple(one for one in candidates(state) if one.key not in listed and not one.is_leaving)
     room = state.dataset.dataset.batch_size - len(listed) if state.dataset else 0
     return joiners[: max(0, room)]
@@ -77,7 +77,7 @@ def _joiners(state: GroupState) -> tuple[Replica, ...]:
 def _plan(turn: GroupTurn, *, with_joiners: bool) -> None:
     state, current = turn.state, turn.state.current
     assert current is not None
-    here = [one for key in keys_of(current) if (one := state.try_replica(key))]
+    here = [one for key in state.roster.current if (one := state.try_replica(key))]
     leaving = [one for one in here if one.is_leaving]
     staying = [one for one in here if not one.is_leaving]
     joiners = _joiners(state) if with_joiners or leaving else ()
@@ -90,7 +90,7 @@ def _plan(turn: GroupTurn, *, with_joiners: bool) -> None:
     if not staying:  # a plan keeps a member of `from` (rule 79): they join first, and the leavers go after it
         staying = here
     members = in_rank_order((*staying, *joiners))
-    has_change = {one.key for one in members} != set(keys_of(current))
+    has_change = {one.key for one in members} != state.roster.listed
     assert state.lineage is not None
     if has_change or state.lineage.quarantine != current.quarantine:
         turn.change(gather_ends=None)
@@ -118,16 +118,15 @@ def _may_replan(state: GroupState) -> bool:
 
     The old generation is whole and trains on undisturbed (rule 83).
     """
-    current, before = state.current, state.before
+    current, before, roster = state.current, state.before, state.roster
     if current is None or before is None or state.writing or is_gathering(state) or current.lineage != state.number:
         return False
-    old = [one for key in keys_of(before) if (one := state.try_replica(key)) and not one.is_lost and not one.is_out]
+    old = [one for key in roster.before if (one := state.try_replica(key)) and not one.is_lost and not one.is_out]
     if len(old) < len(before.members):
         return False
     if any(one.failed_plan == current.number for one in old):
         return True
-    joiners = [key for key in keys_of(current) if key not in keys_of(before)]
-    return any(_is_absent(state, key) for key in joiners)
+    return any(_is_absent(state, key) for key in roster.listed.difference(roster.before))
 
 
 def _is_absent(state: GroupState, key: MemberKey) -> bool:
@@ -141,7 +140,7 @@ def _has_failed(state: GroupState, replica: Replica) -> bool:
 
 def _replan(turn: GroupTurn) -> None:
     state, before = turn.state, turn.state.before
-    kept = [one for key in keys_of(state.current) if (one := state.try_replica(key)) and not is_lost(state, key)]
+    kept = [one for key in state.roster.current if (one := state.try_replica(key)) and not is_lost(state, key)]
     kept += [one for one in _joiners(state) if one not in kept]
-    if any(one.key in keys_of(before) for one in kept):
+    if any(one.key in state.roster.before for one in kept):
         write_record(turn, in_rank_order(kept), before=before)

@@ -19,8 +19,7 @@ from master.api.messages.to_members import Refused
 from master.group import membership
 from master.group.generations import has_trouble, is_gathering, refute, release
 from master.group.group_events import ReplicaSilent
-from master.group.group_state import GroupState, GroupTurn, Replica
-from master.group.membership import keys_of
+from master.group.group_state import GroupTurn, Replica
 from master.group.plans import LEAVE_SHARE
 from master.group.suspects import handle_steps_done
 from master.job.domain.durable_records import SECOND, MemberKey
@@ -72,12 +71,12 @@ def handle_register(turn: GroupTurn, said: RegisterReplica) -> None:
 def tell(turn: GroupTurn, key: MemberKey) -> None:
     """The record for a member that may have missed it, or BROKEN for one that is in another generation (74, 77)."""
     state, replica = turn.state, turn.state.try_replica(key)
-    current, before = state.current, state.before
+    current = state.current
     if replica is None or current is None:
         return
     if is_gathering(state) or has_trouble(state):
         refute(turn, replica)
-    elif key in (*keys_of(current), *keys_of(before)) and replica.left < current.number:
+    elif key in membership.concerned(state) and replica.left < current.number:
         turn.send(key, NewGeneration(record=current))
         refute(turn, replica)
     else:
@@ -186,8 +185,3 @@ def handle_reclaim_ended(turn: GroupTurn, event: ReclaimWindowEnded) -> None:
     """Members of an earlier master that did not come are lost from now on (rule 91)."""
     if turn.state.reclaim_ends == event.deadline:
         turn.change(reclaim_ends=None)
-
-
-def has_everybody(state: GroupState) -> bool:
-    """True if every process that concerns the record has registered with this master."""
-    return all(state.try_replica(key) for key in membership.concerned(state))

@@ -12,7 +12,6 @@ from master.api.group_shares import data_of, shares, step_positions, total_steps
 from master.api.messages.from_members import Failed
 from master.api.positions import EMPTY, PositionSet
 from master.group.group_state import GroupState, GroupTurn, Replica
-from master.group.membership import keys_of
 from master.job.domain.durable_records import MemberKey, RecordQuarantine
 from master.job.domain.job_events import BackoffLimitSet
 from master.job.state.trainer_failures import FailureNote, clear_positions, count_failure
@@ -41,8 +40,8 @@ def handle_backoff_limit(turn: GroupTurn, event: BackoffLimitSet) -> None:
 def share_in_flight(state: GroupState, key: MemberKey) -> PositionSet:
     """What this member of the record may have had in hand, by what the others have done; nothing for others."""
     current, dataset = state.current, state.dataset.dataset if state.dataset else None
-    ranks = keys_of(current)
-    if current is None or dataset is None or key not in ranks:
+    ranks = state.roster.current
+    if current is None or dataset is None or key not in state.roster.listed:
         return EMPTY
     heard = [one.state for other in ranks if other != key and (one := state.try_replica(other)) and not one.is_lost]
     steps = {own.step for own in heard if own is not None and own.lineage == state.number}

@@ -51,6 +51,7 @@ class GroupDriver:
     """One master after another over one store; `writes_go_through` holds the store's answers back."""
 
     config: JobConfig = CONFIG
+    spec: DatasetSpec = SPEC
     durable: Durable = field(default_factory=Durable)
     now: Instant = field(default=Instant(0))
     manifests: dict = field(default_factory=dict)
@@ -109,7 +110,7 @@ class GroupDriver:
         """Registers and declares."""
         member = key(name, process)
         self.say(member, registration(member, **said))
-        self.say(member, Declare(dataset=SPEC, layout="l"))
+        self.say(member, Declare(dataset=self.spec, layout="l"))
         return member
 
     def progress(self, member: MemberKey, generation: int, step: int, phase=GroupPhase.COMPUTE, **said) -> list:
