@@ -14,6 +14,11 @@ from master.group.group_state import RETIRED_KEPT, GroupState, GroupTurn, Replic
 from master.job.domain.durable_records import SECOND, Instant, MemberKey
 
 SILENT_AT_LEAST_NS: Final = 2 * SECOND
+SEVERED_NS: Final = SECOND // 10
+"""A broken group waits so long for a member whose stream is broken too: both at once is what a killed process leaves.
+
+Only beside a survivor that has reported: at most one step is lost should the process live (rule 69).
+"""
 SILENT_STEPS: Final = 10  # median steps
 SILENT_REPORTS: Final = 4  # reports that a process alone owes
 _WAITING: Final = frozenset({GroupPhase.REDUCE, GroupPhase.SYNC})
@@ -94,8 +99,12 @@ def silences(state: GroupState) -> Iterator[tuple[Instant, Replica]]:
     here = [one for key in concerned(state) if (one := state.try_replica(key)) and not one.is_lost]
     usual_ns = _usual_limit_ns(state)
     if state.broken >= current.number:
+        has_survivor = any(_has_survived(state, one, current) for one in here)
         for one in here:
-            if not (one.is_out and one.left >= current.number):
+            if one.window_ends is not None and has_survivor:
+                stream_broke = one.window_ends - state.config.short_window_ns
+                yield Instant(max(state.broken_at, stream_broke) + SEVERED_NS), one
+            elif not (one.is_out and one.left >= current.number):
                 yield Instant(max(state.broken_at, one.moved_at) + _limit_ns(state, one, usual_ns)), one
         return
     by_generation: dict[int, list[Replica]] = {}
@@ -104,6 +113,12 @@ def silences(state: GroupState) -> Iterator[tuple[Instant, Replica]]:
     for number, members in by_generation.items():
         if number and len(members) > 1:
             yield from _silences_in(state, members, usual_ns)
+
+
+def _has_survived(state: GroupState, one: Replica, current: Generation) -> bool:
+    """True if it holds the group's work, and waits for the next record."""
+    is_whole = one.state is not None and one.state.lineage == state.number
+    return is_whole and one.is_connected and one.is_out and one.left >= current.number
 
 
 def _silences_in(state: GroupState, members: list[Replica], usual_ns: int) -> Iterator[tuple[Instant, Replica]]:

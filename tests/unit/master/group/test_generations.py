@@ -47,6 +47,32 @@ def test_a_lost_member_breaks_the_group_and_the_next_waits_for_all_reports():
     assert (driver.record.number, driver.names(), driver.record.planned_from) == (2, ["t0", "t1"], 0)
 
 
+def test_a_killed_member_is_not_waited_for_once_a_survivor_has_reported():
+    """Its stream and the group broke at once; a survivor has its work, so that little is risked (rule 69)."""
+    driver, (first, second, third) = training("t0", "t1", "t2")
+    driver.break_stream(third)
+    driver.report(first, 1, at(driver, 1))
+    driver.report(second, 1, at(driver, 1))
+    driver.pass_time(0.05)
+    assert driver.record.number == 1
+    driver.pass_time(0.1)
+    assert (driver.record.number, driver.names()) == (2, ["t0", "t1"])
+
+
+def test_members_whose_streams_all_broke_are_waited_for_before_a_joiner_starts_from_the_head():
+    """A master that was cut off must not give up what they hold (I4)."""
+    driver, members = training("t0", "t1")
+    driver.join("t2")
+    driver.report(members[0], 1, at(driver, 1))
+    for one in members:
+        driver.break_stream(one)
+    driver.pass_time(1.5)
+    assert driver.record.number == 1
+    driver.say(members[0], registration(members[0], left=1, state=at(driver, 1)))
+    driver.pass_time(0.2)
+    assert (driver.record.number, driver.names()) == (2, ["t0", "t2"])
+
+
 def test_a_member_that_reconnects_within_the_window_disturbs_nobody():
     driver, (first, second) = training("t0", "t1")
     driver.break_stream(second)
