@@ -10,6 +10,7 @@ import os
 from dataclasses import replace
 
 from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.clusters.local.machine.cgroup_limits import CgroupLimits, read_limits
 from autoscaler.clusters.local.machine.gpus import GpuLookupError, count_gpus
 from autoscaler.domain import NOTHING, Resources
 from autoscaler.manifests.api_types import TrainingJob, VirtualNode
@@ -17,15 +18,23 @@ from autoscaler.manifests.conversion import make_virtual_node
 
 
 def machine_capacity() -> Resources:
-    """Cores of this process, memory and GPUs of the machine; no GPU where the driver does not answer."""
+    """Cores and memory that this process may use, and GPUs of the machine; no GPU where the driver does not answer."""
     try:
         gpu_count = count_gpus()
     except GpuLookupError:
         gpu_count = 0
-    return Resources(
-        cpu_milli=1000 * len(os.sched_getaffinity(0)),
-        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        gpu_count=gpu_count,
+    cores = 1000 * len(os.sched_getaffinity(0))
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return bounded_capacity(Resources(cpu_milli=cores, memory_bytes=memory, gpu_count=gpu_count), read_limits())
+
+
+def bounded_capacity(machine: Resources, limits: CgroupLimits) -> Resources:
+    """The machine's resources within the limits of a container.  Pure."""
+    cores, memory = limits.cpu_milli, limits.memory_bytes
+    return replace(
+        machine,
+        cpu_milli=machine.cpu_milli if cores is None else min(cores, machine.cpu_milli),
+        memory_bytes=machine.memory_bytes if memory is None else min(memory, machine.memory_bytes),
     )
 
 

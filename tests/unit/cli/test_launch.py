@@ -8,10 +8,11 @@ import yaml
 
 from autoscaler.cli.commands.launch import submit_and_follow
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.cli.local.launch_nodes import nodes_of_machine
+from autoscaler.cli.local.launch_nodes import bounded_capacity, nodes_of_machine
 from autoscaler.cli.main import edl
 from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.api.api_port import Subresource
+from autoscaler.clusters.local.machine.cgroup_limits import CgroupLimits
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
 from master.api.host.launch_variables import GIVEN
@@ -173,6 +174,20 @@ def test_the_machine_is_one_node_that_holds_the_minimum(capsys, folder):
     assert node.capacity.cpu_milli == 4000 + 100
     (node,) = nodes_of_machine(job_of(capsys, folder, "--trainers", "6:8", "--servers", "2"), machine_of())
     assert node.capacity.cpu_milli == 6000 + 2 * 500 + 100
+
+
+@pytest.mark.parametrize(
+    ("limits", "cores", "memory"),
+    [
+        (CgroupLimits(), 4000, 8 << 30),
+        (CgroupLimits(cpu_milli=1500, memory_bytes=1 << 30), 1500, 1 << 30),
+        (CgroupLimits(cpu_milli=64_000, memory_bytes=1 << 63), 4000, 8 << 30),
+    ],
+)
+def test_a_container_has_what_its_limits_leave(limits, cores, memory):
+    """Growth stops there, where the kernel would throttle trainers or kill one."""
+    found = bounded_capacity(machine_of(gpu_count=2), limits)
+    assert (found.cpu_milli, found.memory_bytes, found.gpu_count) == (cores, memory, 2)
 
 
 def test_gpus_that_are_not_there_are_refused(capsys, folder):
