@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -72,8 +72,11 @@ class LaunchedJob:
     namespace: str = ""
 
 
-def build_document(job: LaunchedJob) -> dict[str, Any]:
-    """The TrainingJob, as a job file would have it: plain values alone, defaults left out."""
+def build_document(job: LaunchedJob, *, has_values: bool = True) -> dict[str, Any]:
+    """The TrainingJob, as a job file would have it: plain values alone, defaults left out.
+
+    Without `has_values` its variables have names alone, for a record of the job that others may read.
+    """
     checkpoint: dict[str, Any] = {"uri": job.checkpoint_uri} if job.checkpoint_uri else {}
     if job.checkpoint_every_s is not None:
         checkpoint["everySeconds"] = job.checkpoint_every_s
@@ -83,7 +86,7 @@ def build_document(job: LaunchedJob) -> dict[str, Any]:
         "trainer": {
             "minReplicas": job.trainers.least,
             "maxReplicas": job.trainers.most,
-            "template": {"spec": {"containers": [_trainer_container(job)]}},
+            "template": {"spec": {"containers": [_trainer_container(job, has_values=has_values)]}},
         },
     }
     if job.sizes:
@@ -103,7 +106,7 @@ def build_document(job: LaunchedJob) -> dict[str, Any]:
     return {"apiVersion": "edl.dev/v1alpha1", "kind": "TrainingJob", "metadata": metadata, "spec": spec}
 
 
-def _trainer_container(job: LaunchedJob) -> dict[str, Any]:
+def _trainer_container(job: LaunchedJob, *, has_values: bool) -> dict[str, Any]:
     resources: dict[str, Any] = {"requests": {"cpu": job.cpu, "memory": job.memory}}
     if job.gpu_count:
         resources["limits"] = {"nvidia.com/gpu": job.gpu_count}
@@ -112,9 +115,17 @@ def _trainer_container(job: LaunchedJob) -> dict[str, Any]:
         container["image"] = job.image
     container["command"] = list(job.command)
     if job.env:
-        container["env"] = [{"name": name, "value": value} for name, value in job.env]
+        container["env"] = [{"name": name} | ({"value": value} if has_values else {}) for name, value in job.env]
     container["resources"] = resources
     return container
+
+
+def hide_values(words: Sequence[str], env: Iterable[tuple[str, str]]) -> list[str]:
+    """The command line, for a record of it, with the names of variables alone: their values may be secrets."""
+    hidden: dict[str, str] = {}
+    for name, value in env:
+        hidden |= {f"{name}={value}": name, f"--env={name}={value}": f"--env={name}"}
+    return [hidden.get(word, word) for word in words]
 
 
 def job_name_of(program: str) -> str:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from autoscaler.cli.arguments.launch_types import Counts, EnvironmentVariable, ListedSizes, VirtualNodes
-from autoscaler.cli.arguments.launched_job import CountRange, LaunchedJob, build_document, job_name_of, option_of
+from autoscaler.cli.arguments.launched_job import (
+    CountRange,
+    LaunchedJob,
+    build_document,
+    hide_values,
+    job_name_of,
+    option_of,
+)
 from autoscaler.cli.arguments.parameter_types import Duration
 from autoscaler.cli.arguments.place_options import complete_context, complete_namespace
 from autoscaler.cli.arguments.place_selection import PLUGIN, RUNS, PlaceKind
@@ -124,7 +131,8 @@ def launch(context: click.Context, /, **options: Any) -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind = options["on"] or (PlaceKind.KUBERNETES if context.find_root().info_name == PLUGIN else PlaceKind.LOCAL)
     _check_place(kind, options)
-    content = build_document(_read_job(kind, options))
+    job = _read_job(kind, options)
+    content = build_document(job)
     document = _check_document(content, kind)
     if options["is_dry"]:
         from autoscaler.cli.output.formats import format_content  # noqa: PLC0415 - not for --help
@@ -133,7 +141,7 @@ def launch(context: click.Context, /, **options: Any) -> None:
     elif kind == PlaceKind.KUBERNETES:
         sys.exit(_run_on_cluster(content, options))
     else:
-        sys.exit(_run_here(document, options))
+        sys.exit(_run_here(job, document, options))
 
 
 def _check_place(kind: str, options: dict[str, Any]) -> None:
@@ -242,7 +250,7 @@ def _explain(error: FieldError) -> str:
 # ---- on this machine ------------------------------------------------------------------------------------------------
 
 
-def _run_here(document: Document, options: dict[str, Any]) -> Exit:
+def _run_here(launched: LaunchedJob, document: Document, options: dict[str, Any]) -> Exit:
     from autoscaler.cli.local.foreground_command import choose_output, run_manifests  # noqa: PLC0415 - not for --help
     from autoscaler.cli.local.launch_nodes import equal_nodes, machine_capacity, nodes_of_machine  # noqa: PLC0415 - too
     from autoscaler.cli.output.formats import format_content  # noqa: PLC0415 - too
@@ -261,9 +269,9 @@ def _run_here(document: Document, options: dict[str, Any]) -> Exit:
         parent=options["run_dir"],
         with_etcd=not options["no_etcd"],
         described={
-            "command": sys.argv[1:],
+            "command": hide_values(sys.argv[1:], launched.env),
             "namespaces": [job.namespace],
-            "files": {FILE: format_content(document.content, "yaml")},
+            "files": {FILE: format_content(build_document(launched, has_values=False), "yaml")},
         },
     )
     output = choose_output(is_json=options["is_json"], has_view=not options["no_view"])

@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import uuid
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,19 @@ def test_a_script_that_shares_out_data_is_told_how_it_is_launched(folder):
     assert done.returncode == 1, done.stdout
     assert "UsageError: group: this script asks for shards" in done.stdout
     assert "edl launch --no-group" in done.stdout
+
+
+def test_values_of_variables_are_in_no_file_of_the_run(folder):
+    """Trainers have them; what describes the run has the names alone, whichever way they were given."""
+    value = uuid.uuid4().hex
+    words = ("--no-group", "--env", f"API_TOKEN={value}", f"--env=OTHER={value}", "train.py")
+    done = run_to_end(folder, *words)
+    assert done.returncode == 0, done.stdout
+    (run,) = (folder / "runs").iterdir()
+    described = json.loads((run / "run.json").read_text())
+    assert described["command"][-4:] == ["--env", "API_TOKEN", "--env=OTHER", "train.py"]
+    assert "API_TOKEN" in described["files"]["edl launch"]
+    assert not [file for file in run.rglob("*") if file.is_file() and value.encode() in file.read_bytes()]
 
 
 def test_the_traceback_of_a_script_that_fails_is_shown(folder):

@@ -7,7 +7,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.cli.arguments.launched_job import CountRange, LaunchedJob, build_document, job_name_of, option_of
+from autoscaler.cli.arguments.launched_job import (
+    CountRange,
+    LaunchedJob,
+    build_document,
+    hide_values,
+    job_name_of,
+    option_of,
+)
 from autoscaler.manifests.documents import read_text
 from autoscaler.manifests.parsing import parse_documents
 
@@ -52,6 +59,29 @@ def test_the_document_says_what_was_said(job):
     else:
         bounds = parsed.server.replicas
         assert (bounds.minimum, bounds.maximum) == (job.servers.least, job.servers.most)
+
+
+def test_a_record_of_the_launch_has_names_of_variables_alone():
+    """Run folders are sent around, and values of variables may be secrets."""
+    job = LaunchedJob(
+        name="a",
+        command=("x",),
+        trainers=CountRange(least=1, most=1),
+        cpu="1",
+        memory="1Gi",
+        env=(("KEY", "secret=1"), ("EMPTY", "")),
+    )
+    words = ["launch", "--env", "KEY=secret=1", "--env=KEY=secret=1", "--env", "EMPTY=", "train.py", "KEY=other"]
+    assert hide_values(words, job.env) == [
+        *("launch", "--env", "KEY", "--env=KEY", "--env", "EMPTY"),
+        *("train.py", "KEY=other"),
+    ]
+    recorded = build_document(job, has_values=False)
+    assert "secret" not in str(recorded)
+    assert recorded["spec"]["trainer"]["template"]["spec"]["containers"][0]["env"] == [
+        {"name": "KEY"},
+        {"name": "EMPTY"},
+    ]
 
 
 @pytest.mark.parametrize(
