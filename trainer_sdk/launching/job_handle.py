@@ -68,23 +68,17 @@ class JobHandle:
         variables: Mapping[str, str],
     ) -> None:
         self.name = name
-        self._private = _write_call(reference, args, kwargs)
         self._is_started, self._is_over = Event(), Event()
         self._run = ""
         self._state, self._message = "Failed", ""
         self._answers: dict[int, dict[str, Any]] = {}
-        target = ("-m", "trainer_sdk.launching.launched_function", str(self._private))
-        with (self._private / "errors").open("wb") as errors:
-            self._process = subprocess.Popen(
-                [*_edl(), "launch", "--json", "--ends-with-stdin", "--name", name, *words, *target],
-                env={**_environment(), **{GIVEN + variable: text for variable, text in variables.items()}},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                errors="replace",
-                start_new_session=True,  # Ctrl-C is for the caller, who may go on
-            )
+        self._private = _make_private_folder()
+        try:
+            _write_call(self._private, reference, args, kwargs)
+            self._process = _start(self._private, ["--name", name, *words], variables)
+        except BaseException:
+            shutil.rmtree(self._private, ignore_errors=True)
+            raise
         self._finalizer = weakref.finalize(self, _abandon, self._process, self._private)
         Thread(target=self._follow, name="edl-launch", daemon=True).start()  # keeps the handle until the job's end
         self._check_started()
@@ -104,7 +98,7 @@ class JobHandle:
         return self._run
 
     def status(self) -> LaunchStatus:
-        """The state now.  It asks the command `edl`, which takes about a second."""
+        """The state now.  It asks the command `edl`, which takes about a second; TimeoutError: it did not answer."""
         if not self._is_over.is_set():
             try:
                 return _read_status(json.loads(self._ask("get", f"tj/{self.name}", "-o", "json")))
@@ -176,17 +170,24 @@ class JobHandle:
     # ---- the process --------------------------------------------------------------------------------------------
 
     def _ask(self, *words: str) -> str:
-        """Output of a command about the run.  Raises UsageError with what it refuses, JobFailedError if it fails."""
-        done = subprocess.run(
-            [*_edl(), words[0], "--run", self._run, *words[1:]],
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_COMMAND_S,
-            check=False,
-        )
+        """Output of a command about the run.
+
+        Raises UsageError with what it refuses, JobFailedError if it fails, TimeoutError if it does not end.
+        """
+        try:
+            done = subprocess.run(
+                [*_edl(), words[0], "--run", self._run, *words[1:]],
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_COMMAND_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            asked = f"edl {words[0]} {words[1]} has not answered within {_COMMAND_S:g} s"
+            raise TimeoutError(f"{asked}: the machine may be overloaded; ask again, or stop the job") from None
         if done.returncode in {1, _NOT_FOUND}:
             raise JobFailedError(done.stderr.strip().removeprefix("edl: "))
         if done.returncode:
@@ -238,16 +239,35 @@ class JobHandle:
             self._is_started.set()
 
 
-def _write_call(reference: FunctionReference, args: list[Any], kwargs: dict[str, Any]) -> Path:
-    """A folder of this user alone, with the call; trainers write their results there."""
+def _make_private_folder() -> Path:
+    """A folder of this user alone."""
     places = (tempfile.gettempdir(), "/tmp", "/var/tmp")  # noqa: S108 - looked at before one is taken
-    folder = Path(tempfile.mkdtemp(prefix="edl-launch-", dir=temporary_parent(places)))
+    return Path(tempfile.mkdtemp(prefix="edl-launch-", dir=temporary_parent(places)))
+
+
+def _write_call(folder: Path, reference: FunctionReference, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Write the call for the trainers, which write their results beside it."""
     named = {"module": reference.module, "file": reference.file, "qualname": reference.qualname}
     path = [str(Path(place).absolute()) for place in sys.path]  # "" is the working directory
     (folder / CALL).write_text(json.dumps({**named, "args": args, "kwargs": kwargs, "path": path}), encoding="utf-8")
     if reference.source:
         (folder / SOURCE).write_text(reference.source, encoding="utf-8")
-    return folder
+
+
+def _start(folder: Path, words: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[str]:
+    """The command `edl launch` in a process that ends when its standard input closes."""
+    target = ("-m", "trainer_sdk.launching.launched_function", str(folder))
+    with (folder / "errors").open("wb") as errors:
+        return subprocess.Popen(
+            [*_edl(), "launch", "--json", "--ends-with-stdin", *words, *target],
+            env={**_environment(), **{GIVEN + variable: text for variable, text in variables.items()}},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # Ctrl-C is for the caller, who may go on
+        )
 
 
 def _edl() -> tuple[str, ...]:

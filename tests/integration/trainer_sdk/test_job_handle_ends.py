@@ -1,15 +1,17 @@
 """A job's handle tells the end also where the command `edl launch` or its private folder is not as it should be."""
 
 import sys
+import tempfile
 
 import pytest
 
 import trainer_sdk as edl
 from tests.harness.edl_command import DEADLINE_S
 from trainer_sdk.launching import job_handle
+from trainer_sdk.launching.function_reference import FunctionReference
 
 COMMAND = """
-import json, pathlib, shutil, sys
+import json, pathlib, shutil, sys, time
 private = pathlib.Path(sys.argv[-1])
 
 def say(line):
@@ -64,3 +66,26 @@ def test_an_end_that_cannot_be_read_is_told(launch, source, told):
 def test_a_stray_line_does_not_cost_the_result(launch):
     """Lines after it are read, the end among them."""
     assert launch(f"print('a stray line'); end({WHOLE!r})").result(DEADLINE_S) == 7
+
+
+def test_a_command_that_does_not_answer_is_a_timeout(launch, monkeypatch):
+    """The job goes on: the caller may ask again, or stop it."""
+    monkeypatch.setattr(job_handle, "_COMMAND_S", 0.5)
+    job = launch(f"if sys.argv[1] != 'launch': time.sleep(1e6)\nsys.stdin.read(1)\nend({WHOLE!r})")
+    for ask in (job.status, job.logs, lambda: job.resize(2)):
+        with pytest.raises(TimeoutError, match=r"edl \w+ tj/train has not answered within 0.5 s"):
+            ask()
+    job._process.stdin.close()
+    assert job.result(DEADLINE_S) == 7
+
+
+@pytest.mark.parametrize("broken", ["call", "command"])
+def test_a_launch_that_cannot_begin_leaves_no_folder(tmp_path, monkeypatch, broken):
+    """The private folder has arguments and source, and nobody would remove it later."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if broken == "command":
+        monkeypatch.setattr(job_handle, "_edl", lambda: (str(tmp_path / "nowhere"),))
+    reference = FunctionReference(qualname="train", source="\udc80" if broken == "call" else "")
+    with pytest.raises((OSError, UnicodeEncodeError)):
+        job_handle.JobHandle("train", reference, [], {}, [], variables={})
+    assert not list(tmp_path.iterdir())
