@@ -252,11 +252,14 @@ def _mean_metrics(members: Iterable[MemberStatus]) -> Mapping[str, float]:
     return {name: sum(value / len(found) for value in found) for name, found in values.items()}  # stays finite
 
 
-def early_exit_problem(progress: JobProgress | None, *, has_servers: bool) -> str:
+def early_exit_problem(progress: JobProgress | None, *, has_servers: bool, is_group: bool) -> str:
     """Return what a trainer did wrong that ended with 0 before the data had ended, to follow "exited with code 0"."""
     if progress is None or progress.epochs:
         return ", but the data set is not finished: a script must not end before its loop over the session's data set"
-    text = ", but no trainer has declared a data set: a script loops over session.dataset(...)"
+    text = ", but no trainer has declared a data set: "
+    if is_group:
+        return f"{text}the script of a group declares its model by session.replicate(...) and loops over the steps"
+    text += "a script loops over session.dataset(...)"
     if not has_servers:
         return text
     return f"{text} and keeps its model in session.tables(...), or the job has no spec.parameterServer"

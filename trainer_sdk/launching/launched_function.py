@@ -1,7 +1,7 @@
 """A trainer of `edl.launch`: `python -m trainer_sdk.launching.launched_function FOLDER`.
 
 FOLDER is private to the user; it has the call, and gets the result of each trainer.  A function that raises ends the
-trainer with its traceback, which counts as any trainer's failure.
+trainer with its traceback, which counts as any trainer's failure.  So does one that returns before the data has ended.
 """
 
 from __future__ import annotations
@@ -21,9 +21,13 @@ from typing import Any, Final
 from trainer_sdk.errors import UsageError
 from trainer_sdk.launching.function_reference import GUARD
 from trainer_sdk.launching.json_values import check_json
+from trainer_sdk.runtime.session_owner import has_opened_session
 
 CALL: Final = "call.json"
 SOURCE: Final = "function.py"
+_SESSION_HINT: Final = (
+    "loop over the job's data in it, within `with edl.open() as session:`; plain functions need no job"
+)
 _TERMINATED: Final = 128 + signal.SIGTERM
 
 
@@ -46,6 +50,8 @@ def main(folder: Path) -> None:
     sys.path[:] = [*call["path"], *(place for place in sys.path if place not in call["path"])]
     leave = LeaveSignal()
     value = find_function(call, folder)(*call["args"], **call["kwargs"])
+    if not has_opened_session():
+        sys.stderr.write(f"edl: {call['qualname']} returned and has opened no session: {_SESSION_HINT}\n")
     answer: dict[str, Any] = {"ran_to_end": not leave.was_sent}
     try:
         check_json(value, "result")

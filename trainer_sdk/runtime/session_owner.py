@@ -15,12 +15,20 @@ from trainer_sdk.errors import UsageError
 _open: Final[set[tuple[int, str]]] = set()
 """Sessions that are open, by process (a fork inherits this set, not the sessions) and name of the member."""
 
+_openers: Final[set[int]] = set()
+"""Processes that have opened a session, which may be closed by now."""
+
 _AFTER_FORK: Final = (
     "used after fork(): a session stays with the process that opened it. Worker processes that load data iterate over "
     "record numbers, not over the session's data set: loop over the data set in this script's own process, and give "
     "each batch.indices to the workers, as batch_sampler of a DataLoader (docs/guide.md, worker processes). Start "
     "workers before the first batch"
 )
+
+
+def has_opened_session() -> bool:
+    """True if this process has opened a session so far."""
+    return os.getpid() in _openers
 
 
 class SessionOwner:
@@ -33,6 +41,7 @@ class SessionOwner:
         if self._key in _open:
             raise UsageError(f"a second session as {name}: use the one that is open, or close it first")
         _open.add(self._key)
+        _openers.add(self._process)
         self.is_closed = False
 
     @property

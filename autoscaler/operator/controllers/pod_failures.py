@@ -183,7 +183,8 @@ class PodFailures:
         if end.code == 0 and role is Role.TRAINER:
             record = self._store.find(job)
             progress = record.progress if record is not None else None
-            description += early_exit_problem(progress, has_servers=job.spec.server is not None)
+            has_servers, is_group = job.spec.server is not None, job.spec.group is not None
+            description += early_exit_problem(progress, has_servers=has_servers, is_group=is_group)
         template = job.template(role)
         containers = parts(template.raw, "spec", "containers")
         lines = await self._writer.tail(raw, text(containers[template.container], "name"))

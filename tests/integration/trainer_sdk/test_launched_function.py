@@ -46,6 +46,9 @@ def fail():
         for batch in session.dataset("numbers", size=10, epochs=1, batch_size=10, seed=1):
             raise ValueError("the loss is not a number")
 
+def compute():
+    return 7
+
 def give_a_tuple():
     train(10)
     return 1, 2
@@ -117,6 +120,17 @@ def test_an_exception_is_in_the_error_of_the_result(module):
     ):
         job.result(DEADLINE_S)
     assert job.status().state == "Failed"
+
+
+def test_a_function_without_a_session_is_told_to_open_one(module):
+    """It had no part in the job, which therefore fails; the error says what to write."""
+    with launch(module.compute, max_restarts=0) as job, pytest.raises(edl.JobFailedError) as failed:
+        job.result(DEADLINE_S)
+    assert "compute returned and has opened no session" in str(failed.value)
+    assert "with edl.open() as session:" in str(failed.value)
+    with launch(module.train, 10) as job:
+        assert job.result(DEADLINE_S) == {"total": 45}
+        assert "session:" not in job.logs()
 
 
 def test_a_result_that_json_would_change_is_named(module):

@@ -100,15 +100,22 @@ def test_the_end_and_a_failure_are_known_by_the_phase():
     assert (failed.has_failed, failed.problem) == (True, "no")
 
 
+ALONE = {"has_servers": False, "is_group": False}
+WITH_SERVERS = ALONE | {"has_servers": True}
+
+
 def test_a_script_that_ends_too_soon_hears_what_it_should_have_done():
-    """One that never declared anything hears of that, and of the servers that its job has."""
+    """One that never declared anything hears of that, and of the servers or the model that its job has."""
     declared = progress_of(status())
-    assert "its loop over the session's data set" in early_exit_problem(declared, has_servers=True)
-    assert early_exit_problem(None, has_servers=True) == early_exit_problem(declared, has_servers=False)
+    assert "its loop over the session's data set" in early_exit_problem(declared, **WITH_SERVERS)
+    assert early_exit_problem(None, **WITH_SERVERS) == early_exit_problem(declared, **ALONE)
     nothing = replace(declared, epochs=0, total=0)
-    assert "spec.parameterServer" in early_exit_problem(nothing, has_servers=True)
-    assert "session.dataset" in early_exit_problem(nothing, has_servers=False)
-    assert "parameterServer" not in early_exit_problem(nothing, has_servers=False)
+    assert "spec.parameterServer" in early_exit_problem(nothing, **WITH_SERVERS)
+    assert "session.dataset" in early_exit_problem(nothing, **ALONE)
+    assert "parameterServer" not in early_exit_problem(nothing, **ALONE)
+    in_group = early_exit_problem(nothing, **ALONE | {"is_group": True})
+    assert "session.replicate" in in_group
+    assert "session.dataset" not in in_group
 
 
 def test_copies_are_told_and_who_took_over():
