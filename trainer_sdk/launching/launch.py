@@ -11,6 +11,7 @@ from trainer_sdk.errors import UsageError
 from trainer_sdk.launching.function_reference import refer_to
 from trainer_sdk.launching.job_handle import JobHandle
 from trainer_sdk.launching.json_values import check_json
+from trainer_sdk.launching.launch_process import LaunchProcess
 
 
 def launch_function(
@@ -47,7 +48,7 @@ def launch_function(
         words += ["--env", variable]  # every user can read a command line, so it has no values
     words += [] if has_etcd else ["--no-etcd"]
     job = name or re.sub(r"[^a-z0-9]+", "-", function.__name__.lower()).strip("-") or "function"
-    return JobHandle(job, reference, given, named, words, variables=variables)
+    return JobHandle(job, LaunchProcess(job, reference, given, named, words, variables=variables))
 
 
 def _range(name: str, count: object) -> str:

@@ -7,8 +7,9 @@ import pytest
 
 import trainer_sdk as edl
 from tests.harness.edl_command import DEADLINE_S
-from trainer_sdk.launching import job_handle
+from trainer_sdk.launching import edl_command
 from trainer_sdk.launching.function_reference import FunctionReference
+from trainer_sdk.launching.launch_process import LaunchProcess
 
 COMMAND = """
 import json, pathlib, shutil, sys, time
@@ -36,7 +37,7 @@ def launch(tmp_path, monkeypatch):
 
     def launch_with(source):
         (tmp_path / "command.py").write_text(COMMAND + source)
-        monkeypatch.setattr(job_handle, "_edl", lambda: (sys.executable, str(tmp_path / "command.py")))
+        monkeypatch.setattr(edl_command, "command_words", lambda: (sys.executable, str(tmp_path / "command.py")))
         return edl.launch(train)
 
     return launch_with
@@ -60,7 +61,7 @@ def test_an_end_that_cannot_be_read_is_told(launch, source, told):
     with pytest.raises(edl.JobFailedError) as refused:
         job.result(DEADLINE_S)
     assert told in str(refused.value)
-    assert not job._private.exists()
+    assert not job._launch._private.exists()
 
 
 def test_a_stray_line_does_not_cost_the_result(launch):
@@ -70,12 +71,12 @@ def test_a_stray_line_does_not_cost_the_result(launch):
 
 def test_a_command_that_does_not_answer_is_a_timeout(launch, monkeypatch):
     """The job goes on: the caller may ask again, or stop it."""
-    monkeypatch.setattr(job_handle, "_COMMAND_S", 0.5)
+    monkeypatch.setattr(edl_command, "_ANSWER_S", 0.5)
     job = launch(f"if sys.argv[1] != 'launch': time.sleep(1e6)\nsys.stdin.read(1)\nend({WHOLE!r})")
     for ask in (job.status, job.logs, lambda: job.resize(2)):
         with pytest.raises(TimeoutError, match=r"edl \w+ tj/train has not answered within 0.5 s"):
             ask()
-    job._process.stdin.close()
+    job._launch._process.stdin.close()
     assert job.result(DEADLINE_S) == 7
 
 
@@ -84,8 +85,8 @@ def test_a_launch_that_cannot_begin_leaves_no_folder(tmp_path, monkeypatch, brok
     """The private folder has arguments and source, and nobody would remove it later."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     if broken == "command":
-        monkeypatch.setattr(job_handle, "_edl", lambda: (str(tmp_path / "nowhere"),))
+        monkeypatch.setattr(edl_command, "command_words", lambda: (str(tmp_path / "nowhere"),))
     reference = FunctionReference(qualname="train", source="\udc80" if broken == "call" else "")
     with pytest.raises((OSError, UnicodeEncodeError)):
-        job_handle.JobHandle("train", reference, [], {}, [], variables={})
+        LaunchProcess("train", reference, [], {}, [], variables={})
     assert not list(tmp_path.iterdir())
