@@ -1,37 +1,28 @@
 """`edl launch`: run a training script as an elastic job, without a job file.
 
 Words before the script are options of `edl launch`, words after it the script's, as with torchrun and python.  They
-become a TrainingJob (`manifests.launched_job`), which is checked as a file's is, and run here or created on a cluster.
+become a TrainingJob (`launch_options`, `launched_job`), which is checked as a file's is, and run here or created on a
+cluster, where `followed_job` waits for its end.
 """
 
 from __future__ import annotations
 
-import json
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from autoscaler.cli.arguments.launch_options import read_job
 from autoscaler.cli.arguments.launch_types import Counts, EnvironmentVariable, ListedSizes, VirtualNodes
-from autoscaler.cli.arguments.launched_job import (
-    CountRange,
-    LaunchedJob,
-    build_document,
-    hide_values,
-    job_name_of,
-    option_of,
-)
+from autoscaler.cli.arguments.launched_job import LaunchedJob, build_document, hide_values, option_of
 from autoscaler.cli.arguments.parameter_types import Duration
 from autoscaler.cli.arguments.place_options import complete_context, complete_namespace
 from autoscaler.cli.arguments.place_selection import PLUGIN, RUNS, PlaceKind
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse_memory_bytes
 from master.api.host.log_lines import escape_controls
 
 if TYPE_CHECKING:  # these cost half a second, which --help need not wait for
-    from autoscaler.cli.kubernetes.cluster_place import ClusterPlace
     from autoscaler.domain import Resources
     from autoscaler.manifests import FieldError
     from autoscaler.manifests.documents import Document
@@ -39,7 +30,6 @@ if TYPE_CHECKING:  # these cost half a second, which --help need not wait for
 FILE: Final = "edl launch"
 """What the job's document is called where a file's name would stand."""
 
-_MOST_GPUS: Final = 1024
 _MOST_RECORDS: Final = 2**31 - 1  # of a step, as EDL_GLOBAL_BATCH has it
 
 
@@ -130,8 +120,7 @@ def launch(context: click.Context, /, **options: Any) -> None:
     edl launch --on kubernetes --image team/train:1 --checkpoint s3://b/t train.py
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind = options["on"] or (PlaceKind.KUBERNETES if context.find_root().info_name == PLUGIN else PlaceKind.LOCAL)
-    _check_place(kind, options)
-    job = _read_job(kind, options)
+    job = read_job(kind, options)
     content = build_document(job)
     document = _check_document(content, kind)
     if options["is_dry"]:
@@ -142,82 +131,6 @@ def launch(context: click.Context, /, **options: Any) -> None:
         sys.exit(_run_on_cluster(content, options))
     else:
         sys.exit(_run_here(job, document, options))
-
-
-def _check_place(kind: str, options: dict[str, Any]) -> None:
-    """Refuse what belongs to the other place, and what a cluster needs.  Raises CommandError."""
-    if kind == PlaceKind.KUBERNETES:
-        if options["nodes"] is not None or options["ends_with_stdin"]:
-            raise CommandError(Exit.USAGE, "--nodes means this machine; a cluster has nodes of its own: leave it out")
-        if not options["image"]:
-            hint = "name an image that has the script and EDL, --image registry.example/team/train:1"
-            raise CommandError(Exit.USAGE, f"--image is missing: pods of a cluster run an image; {hint}")
-        if not options["checkpoint"]:
-            hint = "name a store that all pods reach, --checkpoint s3://bucket/folder"
-            raise CommandError(Exit.USAGE, f"--checkpoint is missing: a pod's own files end with the pod; {hint}")
-        return
-    given = {"--image": "image", "--kubeconfig": "kubeconfig", "--context": "kube_context", "--namespace": "namespace"}
-    for option, name in {**given, "--detach": "detach"}.items():
-        if options[name]:
-            raise CommandError(Exit.USAGE, f"{option} means a cluster; add --on kubernetes, or leave it out")
-
-
-def _read_job(kind: str, options: dict[str, Any]) -> LaunchedJob:
-    script, is_local = options["script"], kind == PlaceKind.LOCAL
-    if options["is_module"] and options["is_program"]:
-        raise CommandError(Exit.USAGE, "-m and --no-python exclude each other: a module is run by python")
-    if is_local and not options["is_module"] and not options["is_program"] and not Path(script).is_file():
-        hint = "a module is named by -m, a program by --no-python; options of edl launch stand before the script"
-        raise CommandError(Exit.NOT_FOUND, f"{script}: there is no such script; {hint}")
-    start = () if options["is_program"] else ("python", "-m") if options["is_module"] else ("python",)
-    gpu_count = _read_amount("gpu", options, parse_count)
-    if gpu_count > _MOST_GPUS:
-        raise CommandError(Exit.USAGE, f"--gpu {gpu_count}: a trainer has at most {_MOST_GPUS}")
-    for option, parse in (("cpu", parse_cpu_m), ("memory", parse_memory_bytes)):
-        if not _read_amount(option, options, parse):
-            raise CommandError(Exit.USAGE, f"--{option} 0: a trainer needs some; write --{option} 1, for example")
-    sizes = options["sizes"] or (1,)
-    uri = options["checkpoint"]
-    if is_local and uri and "://" not in uri:
-        uri = str(Path(uri).absolute())  # on one machine a relative folder means the same to all
-    return LaunchedJob(
-        name=options["name"] or job_name_of(script),
-        command=(*start, script, *options["arguments"]),
-        trainers=options["trainers"] or CountRange(least=sizes[0], most=sizes[-1]),
-        sizes=options["sizes"] or (),
-        is_group=_is_group(options),
-        global_batch=options["global_batch"],
-        servers=options["servers"],
-        cpu=options["cpu"],
-        memory=options["memory"],
-        gpu_count=gpu_count,
-        env=options["variables"],
-        checkpoint_uri=uri,
-        checkpoint_every_s=options["checkpoint_every"],
-        max_restarts=options["max_restarts"],
-        image=options["image"],
-        namespace=options["namespace"] or "",
-    )
-
-
-def _is_group(options: dict[str, Any]) -> bool:
-    """Whether each trainer holds the model.  Raises CommandError where options say both."""
-    has_servers, is_group = options["servers"] is not None, options["is_group"]
-    if has_servers and is_group:
-        hint = "the model is on parameter servers, or in every trainer: leave one of them out"
-        raise CommandError(Exit.USAGE, f"--servers and --group exclude each other: {hint}")
-    if options["global_batch"] is not None and (has_servers or is_group is False):
-        other = "--servers" if has_servers else "--no-group"
-        hint = "only a group makes steps of all trainers; without one the script's batch_size is each trainer's own"
-        raise CommandError(Exit.USAGE, f"--global-batch and {other} exclude each other: {hint}")
-    return not has_servers if is_group is None else bool(is_group)
-
-
-def _read_amount(option: str, options: dict[str, Any], parse: Any) -> int:
-    try:
-        return int(parse(options[option]))
-    except QuantityError as error:
-        raise CommandError(Exit.USAGE, f"--{option}: {error}") from None
 
 
 def _check_document(content: dict[str, Any], kind: str) -> Document:
@@ -283,48 +196,8 @@ def _run_here(launched: LaunchedJob, document: Document, options: dict[str, Any]
 
 def _run_on_cluster(content: dict[str, Any], options: dict[str, Any]) -> Exit:
     from autoscaler.cli.kubernetes.cluster_place import open_cluster  # noqa: PLC0415 - not for runs
+    from autoscaler.cli.kubernetes.followed_job import submit_and_follow  # noqa: PLC0415 - with it
 
     cluster = options["kubeconfig"], options["kube_context"], options["namespace"]
     with open_cluster(*cluster, is_all_namespaces=False) as place:
         return submit_and_follow(place, content, is_json=options["is_json"], is_followed=not options["detach"])
-
-
-def submit_and_follow(place: ClusterPlace, content: dict[str, Any], *, is_json: bool, is_followed: bool) -> Exit:
-    """Create the job and print it after each change until it ends.  FAILED: it failed; the reason is printed.
-
-    Ctrl-C ends the command alone: the job is the cluster's.  Raises CommandError.
-    """
-    name = content["metadata"]["name"]
-    created = place.create_job(content)
-    print(json.dumps({"created": name}) if is_json else escape_controls(created), flush=True)
-    if not is_followed:
-        return Exit.OK
-    try:
-        return _follow(place, name, is_json=is_json)
-    except KeyboardInterrupt:
-        target = shlex.quote(f"tj/{name}")
-        hint = f"edl get {target} -w follows it, edl logs {target} -f shows a trainer, edl delete {target} ends it"
-        print(escape_controls(f"edl: the job goes on; {hint}"), file=sys.stderr)
-        return Exit.INTERRUPTED
-
-
-def _follow(place: ClusterPlace, name: str, *, is_json: bool) -> Exit:
-    from autoscaler.cli.output.object_tables import GrowingTable  # noqa: PLC0415 - not for --help
-    from autoscaler.clusters.kubernetes.objects.fields import condition_of, text  # noqa: PLC0415 - too
-
-    table = GrowingTable(is_wide=False)
-    for found in place.watch("tj", name):
-        for one in found.objects:
-            if is_json:
-                print(json.dumps(one), flush=True)
-            for line in () if is_json else table.add(one, found.columns):
-                print(escape_controls(line), flush=True)
-            for ending, code in (("Completed", Exit.OK), ("Failed", Exit.FAILED)):
-                told = condition_of(one, ending)
-                if told.get("status") == "True":
-                    reason = f"tj/{name}: {ending}: {text(told, 'message')}"
-                    print(escape_controls(reason), file=sys.stderr)
-                    return code
-    raise CommandError(
-        Exit.FAILED, f"tj/{name} has been deleted, or the cluster no longer tells; see edl get tj/{name}"
-    )
