@@ -258,7 +258,7 @@ def early_exit_problem(progress: JobProgress | None, *, has_servers: bool, is_gr
         return ", but the data set is not finished: a script must not end before its loop over the session's data set"
     text = ", but no trainer has declared a data set: "
     if is_group:
-        return f"{text}the script of a group declares its model by session.replicate(...) and loops over the steps"
+        return f"{text}the script of a group names its model by replicate(...) and loops over its steps"
     text += "a script loops over session.dataset(...)"
     if not has_servers:
         return text

@@ -114,7 +114,7 @@ def test_a_script_that_ends_too_soon_hears_what_it_should_have_done():
     assert "session.dataset" in early_exit_problem(nothing, **ALONE)
     assert "parameterServer" not in early_exit_problem(nothing, **ALONE)
     in_group = early_exit_problem(nothing, **ALONE | {"is_group": True})
-    assert "session.replicate" in in_group
+    assert "replicate(" in in_group
     assert "session.dataset" not in in_group
 
 
