@@ -129,6 +129,10 @@ chaos: $(STAMP) etcd ## 200 faults on real processes, at most 20 minutes
 chaos-moves: $(STAMP) etcd ## resizes of the servers under 300 faults at named steps, at most 30 minutes
 	@$(BIN)/python -m tests.chaos.moves $(ARGS)
 
+.PHONY: chaos-group
+chaos-group: $(STAMP) etcd ## groups under 1,000 resizes and 500 faults, at most 30 minutes
+	@$(BIN)/python -m tests.chaos.group $(ARGS)
+
 .PHONY: perturb
 perturb: $(STAMP) ## the autoscaler under every fault of the plan, in virtual time (ARGS="--family stale", --real)
 	@$(BIN)/python -m tests.perturb $(ARGS)

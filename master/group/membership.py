@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from master.api.messages.generations import GroupPhase
+from master.api.messages.generations import Generation, GroupPhase
 from master.group.group_state import RETIRED_KEPT, GroupState, GroupTurn, Replica
 from master.job.domain.durable_records import SECOND, Instant, MemberKey
 

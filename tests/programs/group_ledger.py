@@ -1,9 +1,9 @@
 """Members of a group for chaos runs: `group_ledger.py FOLDER MASTER JOB` forks one for each line `start ORDINAL`.
 
-The replica holds a count for each record, a hash over the records of each step done, and weights whose sums depend on the
-order of additions.  After each step a member writes a line to its diary: `TIME GENERATION STEP DIGEST`.  SIGUSR1
-severs its connections to other members.  FOLDER has `sockets` (mode 0700), `checkpoints`, `diaries`, `logs`; while the file
-`slow` is there a step takes PAUSE_S longer.  The fork server answers `started ORDINAL PID` and `ended PID STATUS`.
+The replica holds a count for each record, a hash over the records of each step done, and weights whose sums depend on
+the order of additions.  After each step a member writes a line to its diary: `TIME GENERATION STEP DIGEST`.  SIGUSR1
+severs its connections to other members.  FOLDER has `sockets` (mode 0700), `checkpoints`, `diaries`, `logs`; while the
+file `slow` is there a step takes PAUSE_S longer.  The fork server answers `started ORDINAL PID` and `ended PID STATUS`.
 """
 
 import contextlib

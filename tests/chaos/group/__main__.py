@@ -91,17 +91,15 @@ def as_text(document: dict[str, Any]) -> str:
     for fault, row in document["by_fault"].items():
         lines.append(f"{fault:42} {row['count']:7} {row['median_s']:17.3f}s {row['longest_s']:8.2f}s")
     pauses = document["pauses"]
+    minutes = document["took_s"] / 60
+    changes = f"{document['joins']} joins, {document['drains']} drains, {document['faults']} faults"
+    gone, quarantined = document["checkpoints_missed"], document["quarantined"]
     lines += [
-        (
-            f"seed {document['seed']}, {document['took_s'] / 60:.1f} minutes, {document['jobs']} jobs: {document['joins']} "
-            f"joins, {document['drains']} drains, {document['faults']} faults"
-        ),
+        f"seed {document['seed']}, {minutes:.1f} minutes, {document['jobs']} jobs: {changes}",
         f"{pauses['count']} changes of members, median pause {pauses.get('median_s', 0):.3f} s",
         f"{document['steps']} steps, {document['steps_done_again']} of them done in more than one generation",
-        (
-            f"{document['checkpoints']} checkpoints compared with the order of the records, "
-            f"{document['checkpoints_missed']} gone before they were read; {document['quarantined']} records in quarantine"
-        ),
+        f"{document['checkpoints']} checkpoints compared with the order of the records, {gone} gone before that",
+        f"{quarantined} records in quarantine",
         *(f"PROBLEM {problem}" for problem in document["problems"]),
         "NOT in order" if document["problems"] else "every record exactly once in every checkpoint, replicas alike",
     ]
