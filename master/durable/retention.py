@@ -21,6 +21,7 @@ from master.api.identities import ManifestId
 log: Final = logging.getLogger(__name__)
 
 _CUT_FILE: Final = re.compile(r"cut-(\d+)-(\d+)-(\d+)-")
+_COPY_FILE: Final = re.compile(r"replica-(\d+)-\d+-(\d+)-")
 _WRITER_SILENT_S: Final = 3600.0  # a live writer writes far more often, even over a slow network
 _RETIRED_KEPT: Final = 1  # the checkpoint before head, should head be damaged
 
@@ -79,8 +80,9 @@ def _delete(storage: Storage, retired: Collection[Manifest], *, kept: Collection
 
 
 def _delete_given_up(storage: Storage, newest: Manifest, known: Collection[Manifest]) -> None:
-    """Deletes servers' files of cuts that were given up, older than a cut that was kept.
+    """Deletes servers' files of cuts that were given up, older than a cut that was kept, and a group's copies likewise.
 
+    A copy of a step that head has reached, or of an older lineage, is refused whoever offers it (rule 87).
     Where another job has committed since this one began none is deleted: a file's name does not contain its job, and
     no manifest names yet what that job's servers have just written.
     """
@@ -92,9 +94,20 @@ def _delete_given_up(storage: Storage, newest: Manifest, known: Collection[Manif
         cut = _try_cut(name)
         if cut and kept and newest.founded <= cut[0] and cut < kept and name not in named:
             storage.delete(name)
+    reached = (newest.lineage, newest.step)
+    for name in storage.list("replica-") if newest.state is not None else ():
+        copy = _try_copy(name)
+        if copy and newest.founded <= copy[0] and copy <= reached and name not in named:
+            storage.delete(name)
 
 
 def _try_cut(name: str) -> tuple[int, ...] | None:
     """(lineage, term, sequence) in the name of a server's file; None: it is no such file."""
     match = _CUT_FILE.match(name)
     return tuple(int(number) for number in match.groups()) if match else None
+
+
+def _try_copy(name: str) -> tuple[int, int] | None:
+    """(lineage, step) in the name of a group's copy; None: it is no such file."""
+    match = _COPY_FILE.match(name)
+    return (int(match[1]), int(match[2])) if match else None

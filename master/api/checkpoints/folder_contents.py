@@ -22,8 +22,8 @@ from master.api.identities import HistoryId, Lineage, ManifestId
 HEAD: Final = "HEAD"
 ASIDE: Final = "aside"
 _REQUEST_DONE: Final = ".edl-followed"  # has a file for each history whose requested start was carried out completely
-_DATA: Final = ("cut-", "model-")
-_LINEAGE: Final = re.compile(r"(?:manifest-|retired-|cut-|model-)(\d{1,18})-")
+_DATA: Final = ("cut-", "model-", "replica-")
+_LINEAGE: Final = re.compile(r"(?:manifest-|retired-|cut-|model-|replica-)(\d{1,18})-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from master.api.checkpoints.local_storage import LocalStorage
 from master.api.checkpoints.manifest import Manifest
 from master.api.errors import StorageError
 from master.api.identities import HistoryId, Lineage, ManifestId, Term
+from master.api.messages.generations import StateId
 from master.durable.checkpoint_folder import CheckpointFolder, call_with_timeout
 from tests.unit.master.api.checkpoints.test_manifest_codec import FILE, MANIFEST
 from tests.unit.master.api.checkpoints.test_storage_folder import leave_a_temporary_file, temporary_files
@@ -165,6 +166,31 @@ def test_files_of_cuts_that_were_given_up_go(storage, folder):
         storage.write_file(name, [b"x"])
     folder.retain(frozenset({head.id}))
     assert storage.list("cut-") == ("cut-1-7-5-0-a.edl", "cut-1-7-6-0-a.edl", "cut-2-1-1-0-a.edl", "cut-note.txt")
+
+
+def test_copies_of_a_group_that_can_no_more_be_committed_go(storage, folder):
+    """Rule 87: a copy is committed above the head's step alone; one that is newer may be on its way (M11)."""
+    state = StateId(lineage=Lineage(2), generation=3, step=40)
+    done = storage.write_file("replica-2-3-40-a-1.npz", [b"x"])
+    file = replace(FILE, name="replica-2-3-40-a-1.npz", size_bytes=done.size_bytes, digest=done.digest)
+    head = replace(MANIFEST, id=ManifestId("head"), files=(file,), lineage=state.lineage, step=40, state=state)
+    folder.write(head)
+    gone = ("replica-2-3-40-b-1.npz", "replica-2-4-39-b-1.npz", "replica-1-9-99-a-7.npz")
+    kept = ("replica-2-2-41-b-1.npz", "replica-2-3-40-a-1.npz", "replica-3-1-1-c-1.npz", "replica-note.txt")
+    for name in {*gone, *kept} - {file.name}:
+        storage.write_file(name, [b"x"])
+    folder.retain(frozenset({head.id}))
+    assert storage.list("replica-") == kept
+
+
+def test_copies_of_another_history_of_the_folder_stay(storage, folder):
+    """Files of lineages before this job's first one are another job's."""
+    state = StateId(lineage=Lineage(5), generation=3, step=40)
+    head = written(storage, folder, "head", lineage=state.lineage, founded=Lineage(5), step=40, state=state)
+    storage.write_file("replica-4-1-2-a-1.npz", [b"x"])
+    storage.write_file("replica-5-1-2-a-1.npz", [b"x"])
+    folder.retain(frozenset({head.id}))
+    assert storage.list("replica-") == ("replica-4-1-2-a-1.npz",)
 
 
 def test_nothing_goes_while_head_cannot_be_read(storage, folder):

@@ -251,6 +251,18 @@ def test_a_retired_manifest_alone_is_a_checkpoint_folder(storage, chain):
     refused(storage, "manifest-*.json: is not in", "1 retired manifest (retired-1.json)")
 
 
+def test_copies_of_a_group_are_data_files_of_a_folder(storage, chain):
+    """Alone they are somebody's checkpoints; a start from another checkpoint sets them aside with the rest."""
+    storage.write_file("replica-1-2-3-a-1.npz", [b"x"])
+    set_aside(storage, chain[0], NEW, above=Lineage(1), check=lambda: None)
+    assert storage.list("replica-") == ()
+    assert storage.exists("aside/new/replica-1-2-3-a-1.npz")
+    storage.write_file("replica-1-2-3-a-1.npz", [b"x"])
+    for name in ("HEAD", "manifest-1.json"):
+        storage.delete(name)
+    refused(storage, "manifest-*.json: is not in", "2 data files (cut-1-7-1-0-a.edl, ...)")
+
+
 def test_a_first_manifest_with_retired_ones_beside_it_is_a_guess(storage, chain):
     """A newer one has replaced those, and it is gone with HEAD."""
     CheckpointFolder(storage).retain(frozenset({chain[1].id}))
