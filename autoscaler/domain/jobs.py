@@ -212,7 +212,7 @@ class Job:
     grace_s: float = 30.0  # the user's termination grace; surplus gets at most `Policy.surplus_grace_s` of it
     checkpoint_age_s: float | None = None  # work since the last checkpoint; None or NaN: unknown, priced as expensive
     resize_cost_s: float = 0.0  # pause of all its trainers per resize, as its owner states it
-    resize_pause_s: float = 0.0  # the same as a group's master measures it, not passed on yet; 0 or NaN: not measured
+    resize_pause_s: float = 0.0  # the same as a group's master measures it; 0 or NaN: not measured
     waiting_share: float = 0.0  # of its trainers' time, 0 to 1: waiting for parameter servers; for people
     remaining_s: float | None = None  # until its work is done at this size; None or NaN: unknown, taken as long
 

@@ -50,6 +50,7 @@ class JobProgress:
     training: int = 0  # trainers that are connected and complete batches
     samples_per_s: float = 0.0
     waiting_share: float = 0.0  # of the trainers' time, on average: for servers to answer pulls and pushes
+    resize_pause_s: float = 0.0  # of a group: how long its last change of members stopped it; 0: not measured yet
     metrics: tuple[tuple[str, float], ...] = ()
     missing: int = 0  # positions that were done under an earlier master, and are not (yet) under this one: `follow`
     is_model_kept: bool = True  # false: the job shares out records only
@@ -125,6 +126,7 @@ def progress_of(status: JobStatus) -> JobProgress:
         training=len(_training(status.members)),
         samples_per_s=sum(member.samples_per_s for member in status.members if member.is_connected),
         waiting_share=_mean_waiting(status.members),
+        resize_pause_s=status.resize_pause_s,
         metrics=tuple(sorted(_mean_metrics(status.members).items())),
     )
 
@@ -161,6 +163,7 @@ def merge_progress(before: JobProgress | None, now: JobProgress) -> JobProgress:
     return replace(
         now,
         metrics=now.metrics or before.metrics,
+        resize_pause_s=now.resize_pause_s or before.resize_pause_s,  # those that measured it may all have left
         missing=missed if now.lineage == before.lineage else 0,
         reworked_earlier=earlier + (missed if now.lineage > before.lineage else 0),
     )

@@ -81,7 +81,7 @@ class JobRecord:
 
 
 def facts_of(record: JobRecord, now_s: float) -> JobRuntime:
-    """Facts for the planner.  Ages are rounded, so that not every poll changes the view."""
+    """Facts for the planner.  Times are rounded, so that not every poll changes the view."""
     progress = record.progress
     return JobRuntime(
         state=record.life.state,
@@ -90,6 +90,7 @@ def facts_of(record: JobRecord, now_s: float) -> JobRuntime:
         remaining_s=None if progress is None else _remaining_s(progress),
         trainers_per_server=record.ratio.trainers_per_server if is_ratio_measured(record.job) else None,
         waiting_share=0.0 if progress is None else round(progress.waiting_share * WAITING_STEPS) / WAITING_STEPS,
+        resize_pause_s=0.0 if progress is None else float(f"{progress.resize_pause_s:.2g}"),
         avoided_nodes=blocked_nodes(record.blocklist, now_s),
         bucket_owners=bucket_owners_of(record, now_s),
     )

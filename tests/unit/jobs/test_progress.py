@@ -27,7 +27,7 @@ def server(name, took_over=0):
     return replace(member(name), role=MemberRole.SERVER, took_over=took_over)
 
 
-def status(phase=JobPhase.TRAINING, members=(), problem=""):
+def status(phase=JobPhase.TRAINING, members=(), problem="", resize_pause_s=0.0):
     counts = PositionCounts(total=1000, todo=500, leased=100, done=100, skipping=0, committed=300, quarantined=0)
     return JobStatus(
         phase=phase,
@@ -56,6 +56,7 @@ def status(phase=JobPhase.TRAINING, members=(), problem=""):
         alone=3,
         failures=(),
         failures_in_a_row=0,
+        resize_pause_s=resize_pause_s,
     )
 
 
@@ -90,6 +91,14 @@ def test_waiting_is_the_mean_over_those_that_train():
     )
     assert progress_of(status(members=members)).waiting_share == 0.4
     assert progress_of(status()).waiting_share == 0.0
+
+
+def test_pause_of_a_resize_is_kept_until_another_is_measured():
+    """A new master has heard no member yet, and those that measured it may all have left (ADR 0234)."""
+    measured = progress_of(status(resize_pause_s=3.5))
+    assert measured.resize_pause_s == 3.5
+    assert merge_progress(measured, progress_of(status())).resize_pause_s == 3.5
+    assert merge_progress(measured, progress_of(status(resize_pause_s=0.5))).resize_pause_s == 0.5
 
 
 def test_the_end_and_a_failure_are_known_by_the_phase():

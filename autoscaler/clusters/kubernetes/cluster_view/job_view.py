@@ -41,13 +41,15 @@ class JobRuntime:
     remaining_s: float | None = None
     trainers_per_server: int | None = None  # measured; None: as its spec says
     waiting_share: float = 0.0  # of its trainers' time, 0 to 1: waiting for parameter servers
+    resize_pause_s: float = 0.0  # of all trainers of a group, as its master measured it; 0: not measured
     avoided_nodes: frozenset[NodeName] = frozenset()  # nodes where its pods keep failing
     bucket_owners: BucketOwners | None = None  # which of its servers own buckets; None: unknown now
 
 
 RuntimeOf: TypeAlias = Callable[[KubeJob], JobRuntime]
 
-_life_of: Final = attrgetter("state", "hold_until_s", "checkpoint_age_s", "remaining_s", "waiting_share")
+_LIFE: Final = ("state", "hold_until_s", "checkpoint_age_s", "remaining_s", "waiting_share", "resize_pause_s")
+_life_of: Final = attrgetter(*_LIFE)
 
 
 class TrackedJobs:
@@ -213,17 +215,9 @@ class TrackedJobs:
             planned = replace(planned, servers=servers)
         # if the parsing of its pods fails, it is not known which of them run
         is_held = job.key in self.refused or self._errors.fails(job.key, GuardedTask.PODS)
-        hold_until_s = NEVER_S if is_held else facts.hold_until_s
-        runtime = (facts.state, hold_until_s, facts.checkpoint_age_s, facts.remaining_s, facts.waiting_share)
-        if runtime != _life_of(planned):  # of hundreds that wait nothing is copied
-            planned = replace(
-                planned,
-                state=facts.state,
-                hold_until_s=hold_until_s,
-                checkpoint_age_s=facts.checkpoint_age_s,
-                remaining_s=facts.remaining_s,
-                waiting_share=facts.waiting_share,
-            )
+        facts = replace(facts, hold_until_s=NEVER_S) if is_held else facts
+        if _life_of(facts) != _life_of(planned):  # of hundreds that wait nothing is copied
+            planned = replace(planned, **dict(zip(_LIFE, _life_of(facts), strict=True)))
         if not self._fixes_observed or job.spec.mode is not Mode.OBSERVE:
             return planned
         self.observed[job.key] = planned

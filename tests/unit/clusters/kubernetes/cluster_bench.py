@@ -31,6 +31,7 @@ class Bench:
         self.prepared = []
         self.state = JobState.ACTIVE
         self.avoid = frozenset()
+        self.resize_pause_s = 0.0
         self.cluster = self.lead()
         self.rest.add_classes()
 
@@ -44,7 +45,9 @@ class Bench:
             SETTINGS,
             clock=lambda: self.now_s,
             offset_s=0.0,
-            runtime_of=lambda _job: JobRuntime(state=self.state, avoided_nodes=self.avoid),
+            runtime_of=lambda _job: JobRuntime(
+                state=self.state, avoided_nodes=self.avoid, resize_pause_s=self.resize_pause_s
+            ),
             prepare=self.prepare,
             errors=errors,
         )

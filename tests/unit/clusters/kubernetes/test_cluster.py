@@ -40,6 +40,15 @@ class TestViews:
         assert view.revision > before
         assert [one.namespace for one in view.quotas] == ["team-a"]
 
+    async def test_measured_pause_of_a_resize_is_in_the_planners_job(self, bench):
+        """ADR 0234: what the operator knows of a running group counts in the next plan."""
+        await bench.refresh()
+        before = bench.cluster.view()
+        bench.resize_pause_s = 3.5
+        view = bench.cluster.view()
+        assert [job.pause_s for job in (*before.jobs, *view.jobs)] == [0.0, 3.5]
+        assert view.revision > before.revision
+
     async def test_a_class_of_another_value_changes_what_wants_it(self, bench):
         """The Deployment itself has not changed."""
         pod = template(cpu="1", spec={"priorityClassName": "web"})

@@ -23,6 +23,7 @@ from tests.unit.operator.term import Term
 NAN, INF = float("nan"), float("inf")
 OF_STATUS = [
     *(("checkpoint_age_s", value) for value in (NAN, INF, 1e18, -1e18, -1.0, 10**400)),
+    *(("resize_pause_s", value) for value in (NAN, INF, -1.0, 1e300)),
     *(("positions.committed", value) for value in (10**400, 10**9, -1)),
     *(("positions.total", value) for value in (-1, 2**70)),
     *(("lineage", value) for value in (2**63, 2**70, -1)),

@@ -249,6 +249,13 @@ def test_waiting_for_servers_is_told_of_jobs_that_have_some():
     assert "waitingPercent" not in status(seen(record={"progress": waits, "progress_at_s": NOW_S}))["progress"]
 
 
+def test_measured_pause_of_a_resize_reaches_the_planner():
+    """ADR 0234: rounded, so that not every word of a master is another view."""
+    record = seen(record={"progress": replace(PROGRESS, resize_pause_s=3.14159), "progress_at_s": NOW_S}).record
+    assert facts_of(record, NOW_S).resize_pause_s == 3.1
+    assert facts_of(seen().record, NOW_S).resize_pause_s == 0.0
+
+
 def test_copies_are_told_of_jobs_that_want_two_while_there_is_a_model():
     def told(progress, *pods):
         record = {"progress": progress, "progress_at_s": NOW_S, "job": kube_job(server={})}
