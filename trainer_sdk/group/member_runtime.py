@@ -125,6 +125,8 @@ class MemberRuntime:
         while True:
             with self._changed:
                 work = next_work(self._state)
+                if self._complaint and not isinstance(work, FinishScript):
+                    raise UsageError(self._complaint)
                 if isinstance(work, Await):
                     self._wait(began_s)
                     continue
@@ -320,8 +322,6 @@ class MemberRuntime:
 
     def _wait(self, began_s: float) -> None:
         self._check_alive()
-        if self._complaint:
-            raise UsageError(self._complaint)
         apart_s, budget_s = self._apart_since_s, self._master_budget_s
         if apart_s is not None and monotonic() - max(began_s, apart_s) > budget_s:
             raise MasterUnavailableError(
