@@ -70,7 +70,7 @@ class CollectiveListener:
                 self._rendezvous.leave(key)
             group.check_usable()
         except BaseException as error:
-            group.abort(str(error))
+            group.abort(str(error) or repr(error))
             group.close()
             self._forget(key)
             if isinstance(error, EdlError | OSError):

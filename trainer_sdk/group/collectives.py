@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -37,23 +38,19 @@ class GroupCollectives:
         connected: Callable[[int], object],
         failed: Callable[[int], object],
     ) -> None:
-        """Connects in a thread of its own, which calls `connected` or `failed`."""
+        """Connects in a thread of its own, which calls `connected` or `failed`, whatever happens in it."""
         key = f"{record.lineage}-{record.number}"
         with self._lock:
             self._wanted[record.number] = key
 
-        def run() -> None:
-            try:
-                group = self._listener.connect(
-                    key=key,
-                    rank=rank_in(record, incarnation),
-                    members=[Peer(str(member.incarnation), member.address) for member in record.members],
-                    budget_s=CONNECT_S,
-                    idle_s=IDLE_S,
-                )
-            except CollectiveAborted:
-                failed(record.number)
-                return
+        def try_connect() -> None:
+            group = self._listener.connect(
+                key=key,
+                rank=rank_in(record, incarnation),
+                members=[Peer(str(member.incarnation), member.address) for member in record.members],
+                budget_s=CONNECT_S,
+                idle_s=IDLE_S,
+            )
             with self._lock:
                 is_wanted = record.number in self._wanted
                 if is_wanted:
@@ -63,6 +60,16 @@ class GroupCollectives:
             else:
                 group.abort("the generation was left")
                 group.close()
+
+        def run() -> None:
+            try:
+                try_connect()
+            except CollectiveAborted:
+                failed(record.number)
+            except Exception as error:  # noqa: BLE001  a bug: else the other members would wait for this one
+                text = f"{type(error).__name__}: {error}"
+                sys.stderr.write(f"edl: generation {record.number} could not be connected: {text}\n")
+                failed(record.number)
 
         threading.Thread(target=run, name=f"edl-group-{record.number}", daemon=True).start()
 
