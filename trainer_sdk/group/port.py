@@ -85,8 +85,9 @@ class GroupRuntime(Protocol):
     def begin_step(self) -> StepShare | GroupFinish:
         """The next step, or the same one again after an abort; calling it says that the step before was applied.
 
-        Waits for a generation, and brings the replica to its state (rules 70, 71).  Raises MasterUnavailableError when
-        no master answered for the budget, UsageError if the declaration was refused, GracePeriodExpired.
+        Waits for a generation, and brings the replica to its state (rules 70, 71).  From the end of the grace period on
+        it is a finish, and collectives are aborted, so a step in hand ends soon.  Raises MasterUnavailableError when no
+        master answered for the budget, UsageError if the master refuses this trainer.
         """
         ...
 
