@@ -6,9 +6,11 @@ for it.  A false loss costs one step and never a wrong one: the record fences (r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from master.api.group_shares import steps_per_epoch
 from master.api.messages.generations import Generation, GroupPhase
 from master.group.group_state import RETIRED_KEPT, GroupState, GroupTurn, Replica
 from master.job.domain.durable_records import SECOND, Instant, MemberKey
@@ -22,6 +24,7 @@ Only beside a survivor that has reported: at most one step is lost should the pr
 SILENT_STEPS: Final = 10  # median steps
 SILENT_REPORTS: Final = 4  # reports that a process alone owes
 _WAITING: Final = frozenset({GroupPhase.REDUCE, GroupPhase.SYNC})
+_BUSY: Final = frozenset({GroupPhase.COMPUTE, GroupPhase.SCRIPT})
 
 
 def concerned(state: GroupState) -> tuple[MemberKey, ...]:
@@ -122,17 +125,38 @@ def _has_survived(state: GroupState, one: Replica, current: Generation) -> bool:
 
 
 def _silences_in(state: GroupState, members: list[Replica], usual_ns: int) -> Iterator[tuple[Instant, Replica]]:
-    """Those of one generation, in one pass: each member is compared with what is latest at all others."""
-    waiting = sum(one.phase in _WAITING for one in members)
+    """Those of one generation, in one pass: each member is compared with what is latest at all others.
+
+    A member says nothing, or it holds back others that wait.  A usual step's time is enough for the last one that has
+    not contributed to its step; any other is in its script, or is not the only one that is late.
+    """
+    contributed = Counter(_step(one) for one in members if one.phase is GroupPhase.REDUCE)
+    is_any_waiting = any(one.phase in _WAITING for one in members)
     last, before_last = sorted((one.moved_at for one in members), reverse=True)[:2]
     for one in members:
         others_moved = before_last if one.moved_at == last else last
-        limit_ns = _limit_ns(state, one, usual_ns)
-        if one.phase is GroupPhase.COMPUTE and waiting == len(members) - 1:
-            yield Instant(max(one.moved_at, others_moved) + limit_ns), one
-        else:
-            quiet = max(limit_ns, SILENT_REPORTS * state.config.report_every_ns)
-            yield Instant(max(one.heard_at, others_moved) + quiet), one
+        quiet_ns = max(_limit_ns(state, one, usual_ns), SILENT_REPORTS * state.config.report_every_ns)
+        at = max(one.heard_at, others_moved) + quiet_ns
+        if is_any_waiting and one.phase in _BUSY:
+            is_last = contributed[_step(one)] == len(members) - 1 and _is_in_usual_step(state, one)
+            held_ns = usual_ns if is_last else _longest_ns(state, usual_ns)
+            at = min(at, max(one.moved_at, others_moved) + held_ns)
+        yield Instant(at), one
+
+
+def _step(replica: Replica) -> int:
+    return replica.state.step if replica.state is not None else -1
+
+
+def _is_in_usual_step(state: GroupState, one: Replica) -> bool:
+    """False outside a step, in the first one of a generation, which compiles, and of an epoch, where loaders begin."""
+    steps = steps_per_epoch(state.dataset.dataset) if state.dataset else 1
+    is_first = steps > 1 and _step(one) % steps == 0
+    return one.phase is GroupPhase.COMPUTE and _has_stepped(one) and not is_first
+
+
+def _has_stepped(one: Replica) -> bool:
+    return one.state is not None and one.state.generation == one.generation
 
 
 def is_silent_at(state: GroupState, key: MemberKey, now: Instant) -> bool:
@@ -141,11 +165,14 @@ def is_silent_at(state: GroupState, key: MemberKey, now: Instant) -> bool:
 
 
 def _limit_ns(state: GroupState, one: Replica, usual_ns: int) -> int:
-    """How long it may stand still: `usual_ns`, and long while its first step of a generation compiles."""
-    has_stepped = one.state is not None and one.state.generation == one.generation
-    if one.phase in (GroupPhase.COMPUTE, GroupPhase.TRANSFER) and not has_stepped:
-        return state.config.lease_first_ns
-    return usual_ns
+    """How long it may say nothing: `usual_ns`, and long in its script and where its first step compiles."""
+    is_compiling = one.phase in (GroupPhase.COMPUTE, GroupPhase.TRANSFER) and not _has_stepped(one)
+    return _longest_ns(state, usual_ns) if is_compiling or one.phase is GroupPhase.SCRIPT else usual_ns
+
+
+def _longest_ns(state: GroupState, usual_ns: int) -> int:
+    """For a member that lives and reports, in its script's code."""
+    return max(state.config.lease_first_ns, usual_ns)
 
 
 def _usual_limit_ns(state: GroupState) -> int:

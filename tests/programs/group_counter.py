@@ -2,7 +2,8 @@
 
 FOLDER has a folder `sockets` of mode 0700 and the checkpoints; the result is NAME.json there.  The file `poison` names
 a position that kills whoever trains it.  With the file `hook` there is a final hook: it adds a line to `hooked`, kills
-its process if that is the first line, and else ends once the file `saved` is there.
+its process if that is the first line, and else ends once the file `saved` is there.  Whoever finds the file `evaluate`
+between two steps removes it and evaluates for a while.
 """
 
 import json
@@ -10,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from trainer_sdk.group.port import CapturedState
 from trainer_sdk.session import Session, open_session
 
 DATASET = DatasetSpec(name="counted", size=50, epochs=150, batch_size=7, seed=3)
+EVALUATION_S = 8.0  # many median steps
 PAUSE_S = 0.3  # of a step, until the file `hurry` is there: a test's faults come long before the job's end
 
 
@@ -50,6 +53,12 @@ def run_hook(folder: Path, ordinal: int) -> None:
         time.sleep(PAUSE_S)
 
 
+def evaluate(folder: Path) -> None:
+    with suppress(FileNotFoundError):
+        (folder / "evaluate").unlink()
+        time.sleep(EVALUATION_S)
+
+
 def train(session: Session, replica: Counter, folder: Path) -> int:
     """Counts records until the loop is over; how many steps came again."""
     steps = session.group_steps(
@@ -75,6 +84,7 @@ def train(session: Session, replica: Counter, folder: Path) -> int:
         if steps.end_step():
             replica.counts += gradient
             replica.weights += update / share.records
+            evaluate(folder)
     return redone
 
 

@@ -108,6 +108,7 @@ class MemberRuntime:
         self._apart_reason = "no answer yet"
         self._report_every_s = FIRST_REPORT_S
         self._is_reducing = self._is_closed = False
+        self._is_in_script = True  # and not in `begin_step`
         self._steps_begun, self._step_began_s = 0, 0.0
         self._last_number, self._last_end_s, self._pause_s = 0, 0.0, 0.0
         self._times: deque[tuple[float, int]] = deque(maxlen=32)
@@ -120,6 +121,13 @@ class MemberRuntime:
     # ---- the script's side ------------------------------------------------------------------------------------------
 
     def begin_step(self) -> StepShare | GroupFinish:
+        self._is_in_script = False
+        try:
+            return self._next_step()
+        finally:
+            self._is_in_script = True
+
+    def _next_step(self) -> StepShare | GroupFinish:
         self._handle(StepApplied())
         began_s = monotonic()
         while True:
@@ -174,11 +182,14 @@ class MemberRuntime:
         with self._changed:
             state = self._state
             number = state.number if state.phase is MemberPhase.COMPLETE and not state.broken else 0
+        self._is_reducing = True
         try:
             return self._group(number).all_gather(data, MAX_GATHER_BYTES)
         except (CollectiveAborted, WireError) as error:
             self._handle(GroupFailed(number=number))
             raise StepAborted(str(error)) from error
+        finally:
+            self._is_reducing = False
 
     def expected_share(self, step: int) -> StepShare | None:
         """What this rank would be given of a step in the present generation, for reading ahead."""
@@ -369,6 +380,7 @@ class MemberRuntime:
         total_s = sum(time_s for time_s, _ in times)
         report = ReportRequested(
             is_reducing=self._is_reducing,
+            is_in_script=self._is_in_script,
             steps_begun=self._steps_begun,
             median_step_s=median(time_s for time_s, _ in times) if times else 0.0,
             samples_per_s=sum(count for _, count in times) / total_s if total_s else 0.0,

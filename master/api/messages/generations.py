@@ -70,8 +70,9 @@ class GroupPhase(StrEnum):
     OUT = "out"  # in no generation: waits for a record
     SYNC = "sync"  # all members compare their states
     TRANSFER = "transfer"  # a state is sent or received
-    COMPUTE = "compute"  # in the script
+    COMPUTE = "compute"  # in a step, before its collectives or between them
     REDUCE = "reduce"  # in a step's collectives: waits for other members
+    SCRIPT = "script"  # in the script's code outside a step: it applies one, evaluates, or has not heard of a sync yet
     DONE = "done"  # all steps are done; waits for the end
 
 

@@ -35,6 +35,7 @@ class ReportRequested:
     """Time for a progress report."""
 
     is_reducing: bool = False  # the script waits in a collective
+    is_in_script: bool = False  # the script has not asked for its next step yet
     steps_begun: int = 0
     median_step_s: float = 0.0
     samples_per_s: float = 0.0

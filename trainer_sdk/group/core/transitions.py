@@ -165,7 +165,7 @@ def _registration(state: MemberState) -> tuple[TellMaster, ...]:
 def _progress(state: MemberState, event: ReportRequested) -> GroupProgress:
     return GroupProgress(
         generation=state.number,
-        phase=_phase(state, is_reducing=event.is_reducing),
+        phase=_phase(state, event),
         state=state.state,
         is_synced=state.has_synced,
         steps_begun=event.steps_begun,
@@ -177,19 +177,21 @@ def _progress(state: MemberState, event: ReportRequested) -> GroupProgress:
     )
 
 
-def _phase(state: MemberState, *, is_reducing: bool) -> GroupPhase:
+def _phase(state: MemberState, event: ReportRequested) -> GroupPhase:
     match state.phase:
         case MemberPhase.OUT | MemberPhase.GONE:
             return GroupPhase.OUT
         case MemberPhase.SYNC:
-            return GroupPhase.SYNC
+            return GroupPhase.SCRIPT if event.is_in_script else GroupPhase.SYNC
         case MemberPhase.TRANSFER:
             return GroupPhase.TRANSFER
         case MemberPhase.CONTRIBUTED:
             return GroupPhase.REDUCE
+        case MemberPhase.BOUNDARY | MemberPhase.COMPLETE if event.is_reducing:
+            return GroupPhase.REDUCE
+        case MemberPhase.BOUNDARY if state.is_all_done:
+            return GroupPhase.DONE
         case MemberPhase.BOUNDARY | MemberPhase.COMPLETE:
-            if state.phase is MemberPhase.BOUNDARY and state.is_all_done:
-                return GroupPhase.DONE
-            return GroupPhase.REDUCE if is_reducing else GroupPhase.COMPUTE
+            return GroupPhase.COMPUTE if state.is_step_given else GroupPhase.SCRIPT
         case _:
             assert_never(state.phase)

@@ -64,6 +64,18 @@ async def test_kill_in_the_middle_of_a_step_loses_that_step_alone(group):
         await members.check_exact(0, 2)
 
 
+async def test_member_that_evaluates_between_two_steps_is_waited_for(group):
+    """Rule 74: it holds the others back, but not in a step, and nobody is disturbed."""
+    async with group() as members:
+        members.add(2)
+        before = await members.wait_trained(2)
+        (group.folder / "evaluate").touch()
+        await members.wait_for("the evaluation", lambda _: not (group.folder / "evaluate").exists())
+        after = await members.wait_trained(2)
+        assert after.generation == before.generation
+        await members.check_exact(0, 1)
+
+
 async def test_stopped_member_is_left_behind_and_returns(group):
     """Rules 74, 92: nobody waits for the stopped one, which takes the others' state when it is back."""
     async with group() as members:

@@ -10,6 +10,7 @@ from master.api.messages.from_members import Declare
 from master.api.messages.generations import (
     BrokenGeneration,
     GroupEnded,
+    GroupPhase,
     HeadState,
     LeaveRequest,
     LeftGeneration,
@@ -309,6 +310,21 @@ def test_group_trains_on_while_a_plan_is_connected():
     assert contributed.word.prepared == 0
     _, (contributed,) = feed(give(state), GroupConnected(number=2), StepReduced())
     assert contributed.word.prepared == 2
+
+
+def phase(state, **said):
+    (report,) = reports(feed(replace(state, is_registered=True), ReportRequested(**said))[1])
+    return report.phase
+
+
+def test_member_computes_in_a_step_alone_and_is_in_its_script_else():
+    """Rule 74: the master suspects a member that holds up a step, and none that evaluates between two."""
+    given = give(synced())
+    applying = complete(given, word(given))
+    entered, _ = feed(fresh(0), NewGeneration(record=record_of(1, 0, 1)), GroupConnected(number=1))
+    assert [phase(state) for state in (given, applying)] == [GroupPhase.COMPUTE, GroupPhase.SCRIPT]
+    assert [phase(state, is_reducing=True) for state in (given, applying)] == [GroupPhase.REDUCE, GroupPhase.REDUCE]
+    assert [phase(entered, is_in_script=here) for here in (False, True)] == [GroupPhase.SYNC, GroupPhase.SCRIPT]
 
 
 def test_plan_that_could_not_be_connected_is_reported_until_there_is_another():

@@ -120,6 +120,7 @@ class _GroupPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupPhase
     GROUP_PHASE_COMPUTE: _GroupPhase.ValueType  # 4
     GROUP_PHASE_REDUCE: _GroupPhase.ValueType  # 5
     GROUP_PHASE_DONE: _GroupPhase.ValueType  # 6
+    GROUP_PHASE_SCRIPT: _GroupPhase.ValueType  # 7
 
 class GroupPhase(_GroupPhase, metaclass=_GroupPhaseEnumTypeWrapper): ...
 
@@ -130,6 +131,7 @@ GROUP_PHASE_TRANSFER: GroupPhase.ValueType  # 3
 GROUP_PHASE_COMPUTE: GroupPhase.ValueType  # 4
 GROUP_PHASE_REDUCE: GroupPhase.ValueType  # 5
 GROUP_PHASE_DONE: GroupPhase.ValueType  # 6
+GROUP_PHASE_SCRIPT: GroupPhase.ValueType  # 7
 Global___GroupPhase: _TypeAlias = GroupPhase  # noqa: Y015
 
 class _CutRefusal:

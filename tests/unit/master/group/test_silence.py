@@ -1,0 +1,71 @@
+"""Whom the master holds for lost because the others wait for it, and whom it does not (rule 74)."""
+
+from __future__ import annotations
+
+import pytest
+
+from master.api.group_shares import steps_per_epoch
+from master.api.messages.generations import GroupPhase
+from tests.unit.master.group.group_driver import SPEC, broken_number, training
+
+EPOCH = steps_per_epoch(SPEC)
+
+
+def stands_still(phases: dict[str, GroupPhase], seconds: int, *, step: int = 1, median_s: float = 0.1) -> bool:
+    """True if a member is held for lost while all report these phases of this step, once a second."""
+    driver, members = training(*phases, step=step)
+    for _ in range(seconds):
+        for member, phase in zip(members, phases.values(), strict=True):
+            driver.progress(member, 1, step, phase, median_step_s=median_s)
+        driver.pass_time(1.0)
+    return broken_number(driver, members[0]) > 0
+
+
+def test_last_member_that_has_not_contributed_is_lost_after_ten_median_steps():
+    """Two seconds at least; the others have contributed to the step that it is in."""
+    late = {"t0": GroupPhase.REDUCE, "t1": GroupPhase.REDUCE, "t2": GroupPhase.COMPUTE}
+    assert not stands_still(late, 1)
+    assert stands_still(late, 4)
+    assert not stands_still(late, 9, median_s=1.0)
+    assert stands_still(late, 12, median_s=1.0)
+
+
+@pytest.mark.parametrize("others", [GroupPhase.REDUCE, GroupPhase.SYNC])
+def test_member_in_its_script_has_the_time_of_a_progress_deadline(others):
+    """It evaluates between two epochs, or has not heard of a sync: it reports, and holds nobody back in a step."""
+    evaluates = {"t0": others, "t1": others, "t2": GroupPhase.SCRIPT}
+    assert not stands_still(evaluates, 110)
+    assert stands_still(evaluates, 130)
+
+
+def test_first_step_of_an_epoch_has_the_time_of_a_progress_deadline():
+    """Its data loader begins anew, which no median step tells of."""
+    loads = {"t0": GroupPhase.REDUCE, "t1": GroupPhase.COMPUTE}
+    assert not stands_still(loads, 110, step=EPOCH)
+    assert stands_still(loads, 130, step=EPOCH)
+
+
+def test_who_waits_in_a_sync_has_not_contributed_to_a_step():
+    """What is reported of a sync is older than the step: nobody is held back in it."""
+    assert not stands_still({"t0": GroupPhase.SYNC, "t1": GroupPhase.COMPUTE}, 20)
+
+
+def test_two_members_that_hang_are_lost_too():
+    """None of them is the last one; both have the time of a progress deadline."""
+    hang = {"t0": GroupPhase.REDUCE, "t1": GroupPhase.COMPUTE, "t2": GroupPhase.COMPUTE}
+    assert not stands_still(hang, 110)
+    assert stands_still(hang, 130)
+
+
+def test_member_that_applies_a_step_is_waited_for_after_a_break():
+    """Its report names a whole replica, so it comes once the script asks for the next step."""
+    driver, (first, second, third) = training("t0", "t1", "t2")
+    driver.progress(second, 1, 1, GroupPhase.SCRIPT)
+    driver.report(first, 1)
+    driver.report(third, 1)
+    for _ in range(60):
+        driver.progress(second, 1, 1, GroupPhase.SCRIPT)
+        driver.pass_time(1.0)
+    assert driver.record.number == 1
+    driver.report(second, 1)
+    assert (driver.record.number, driver.names()) == (2, ["t0", "t1", "t2"])
