@@ -3,7 +3,9 @@
 The replica holds a count for each record, a hash over the records of each step done, and weights whose sums depend on
 the order of additions.  After each step a member writes a line to its diary: `TIME GENERATION STEP DIGEST`.  SIGUSR1
 severs its connections to other members.  FOLDER has `sockets` (mode 0700), `checkpoints`, `diaries`, `logs`; while the
-file `slow` is there a step takes PAUSE_S longer.  The fork server answers `started ORDINAL PID` and `ended PID STATUS`.
+file `slow` is there a step takes PAUSE_S longer; `floats` has the number of weights.
+
+The fork server answers `started ORDINAL PID` and `ended PID STATUS`.
 """
 
 import contextlib
@@ -34,10 +36,10 @@ class Ledger:
 
     layout = "ledger-97"
 
-    def __init__(self) -> None:
+    def __init__(self, floats: int) -> None:
         self.counts = np.zeros(DATASET.size, dtype=np.int64)
         self.chain = np.zeros(32, dtype=np.uint8)
-        self.weights = np.random.default_rng().normal(size=20_000).astype(np.float32)
+        self.weights = np.random.default_rng().normal(size=floats).astype(np.float32)
 
     def capture(self) -> CapturedState:
         return CapturedState(arrays={name: array.copy() for name, array in vars(self).items()})
@@ -75,7 +77,8 @@ def train(folder: Path, master: str, job: str, ordinal: int) -> None:
         "EDL_LISTEN": f"unix:{folder}/sockets",
         "EDL_CHECKPOINT_URI": str(folder / "checkpoints"),
     }
-    replica = Ledger()
+    file = folder / "floats"
+    replica = Ledger(int(file.read_text()) if file.exists() else 20_000)
     with open_session(variables) as session, (folder / "diaries" / f"{ordinal}").open("w", buffering=1) as diary:
         session.replicate(replica)
         session.on_final(lambda _: (folder / f"hooked-{ordinal}").touch())

@@ -25,6 +25,7 @@ from trainer_sdk.group.collectives import GroupCollectives
 from trainer_sdk.group.core.control_words import (
     MAX_ENTRY_BYTES,
     MAX_WORD_BYTES,
+    StepWord,
     decode_entry,
     decode_word,
     encode_entry,
@@ -167,8 +168,7 @@ class MemberRuntime:
             return False
         (word,) = words
         try:
-            texts = self._group(word.number).all_gather(encode_word(word.word), MAX_WORD_BYTES)
-            self._handle(WordsGathered(number=word.number, words=tuple(map(decode_word, texts))))
+            self._handle(WordsGathered(number=word.number, words=self._gather_words(word)))
         except (CollectiveAborted, WireError):
             self._handle(GroupFailed(number=word.number))
         with self._changed:
@@ -177,6 +177,12 @@ class MemberRuntime:
                 self._last_end_s = monotonic()
                 self._times.append((self._last_end_s - self._step_began_s, len(self._share.positions)))
             return is_complete
+
+    def _gather_words(self, mine: ContributeWord) -> tuple[StepWord, ...]:
+        if self.size == 1:
+            return (mine.word,)
+        texts = self._group(mine.number).all_gather(encode_word(mine.word), MAX_WORD_BYTES)
+        return tuple(map(decode_word, texts))
 
     def gather(self, data: bytes) -> list[bytes]:
         with self._changed:

@@ -48,6 +48,7 @@ class GradientBucket:
     flat: Any
     views: list[Any]  # of `flat`, one a parameter, in its shape
     missing: set[int] = field(default_factory=set)  # parameters without a gradient of the last micro-batch, by place
+    empty: set[int] = field(default_factory=set)  # parameters without any gradient of this step: their part is not zero
 
     def host_array(self) -> tuple[HostArray, str]:
         """The memory of `flat` and, where NumPy lacks it, the name of its dtype."""
@@ -87,10 +88,12 @@ class GradientBuckets:
         """Elements of each bucket, in the order in which they are reduced."""
         return [bucket.flat.numel() for bucket in self._buckets]
 
-    def begin(self, all_reduce: AllReduce) -> None:
+    def begin(self, all_reduce: AllReduce | None) -> None:
         """A step begins: gradients are zero, and `grad` is None.  Drops one that is under way.
 
-        Raises UsageError when layers were frozen or thawed since the buckets were made.
+        `all_reduce` None: the step is one backward pass of this process alone, and what torch leaves in `grad` is its
+        gradient; `finish` and `deliver` then do nothing.  Raises UsageError when layers were frozen or thawed since the
+        buckets were made.
         """
         self.drop()
         now = [parameter for parameter in self._parameters if parameter.requires_grad]
@@ -98,10 +101,12 @@ class GradientBuckets:
             one is not other for one, other in zip(now, self._trained, strict=True)
         ):
             raise UsageError("requires_grad: layers were frozen or thawed while a group trains; do so before it starts")
-        for bucket in self._buckets:
-            bucket.flat.zero_()
-            bucket.missing = set(range(len(bucket.parameters)))
         self._all_reduce = all_reduce
+        if all_reduce is None:
+            return
+        for bucket in self._buckets:
+            places = range(len(bucket.parameters))
+            bucket.missing, bucket.empty = set(places), set(places)
 
     def reduce_as_ready(self) -> None:
         """The next backward pass is this step's last: each bucket is all-reduced as soon as it is complete."""
@@ -112,7 +117,8 @@ class GradientBuckets:
 
         Raises what the all-reduce raised (StepAborted); the buckets are then worthless: call `drop`.
         """
-        assert self._all_reduce is not None, "finish() without begin()"
+        if self._all_reduce is None:
+            return
         for bucket in self._buckets:
             bucket.missing.clear()
         self._hand_over()
@@ -121,6 +127,8 @@ class GradientBuckets:
 
     def deliver(self) -> None:
         """`grad` of each parameter is its sum, until the next step begins.  After `finish`."""
+        if self._all_reduce is None:
+            return
         assert len(self._sums) == len(self._buckets), "deliver() without finish()"
         self._all_reduce = None
         for bucket in self._buckets:
@@ -158,7 +166,11 @@ class GradientBuckets:
             raise UsageError(f"gradient: is {gradient.layout}; use sparse=False, groups sum dense gradients")
         if place not in bucket.missing:
             raise UsageError("gradient: came after its sum had begun; add the losses up and call backward() once")
-        bucket.views[place].add_(gradient)
+        if place in bucket.empty:
+            bucket.empty.remove(place)
+            bucket.views[place].copy_(gradient)
+        else:
+            bucket.views[place].add_(gradient)
         if self._is_last:
             bucket.missing.remove(place)
             self._hand_over()
@@ -168,6 +180,8 @@ class GradientBuckets:
         assert self._all_reduce is not None
         while len(self._sums) < len(self._buckets) and not self._buckets[len(self._sums)].missing:
             bucket = self._buckets[len(self._sums)]
+            for place in bucket.empty:
+                bucket.views[place].zero_()
             self._sums.append(self._thread.submit(self._reduce, bucket, self._all_reduce))
 
     def _reduce(self, bucket: GradientBucket, all_reduce: AllReduce) -> None:

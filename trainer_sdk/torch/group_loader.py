@@ -144,8 +144,8 @@ class GroupLoader:
         return self._next
 
     def _rounds(self, share: StepShare) -> Iterator[Any]:
-        self._step.begin(share)
         parts = micro_batches(share, self._micro_batch)
+        self._step.begin(share, parts)
         if not parts:
             self._step.end_without_parts()
         for place, part in enumerate(parts):
@@ -168,7 +168,7 @@ class GroupLoader:
             yield from map(self._keys, micro_batches(expected, self._micro_batch))
 
     def _keys(self, part: MicroBatch) -> Keys:
-        return tuple(zip(part.positions, map(int, self._steps.records(part.positions)), strict=True))
+        return tuple(zip(part.positions, self._steps.records(part.positions).tolist(), strict=True))
 
     def _check_present(self) -> None:
         if self._steps.has_left:

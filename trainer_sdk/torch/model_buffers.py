@@ -51,6 +51,9 @@ class ModelBuffers:
 
         At most three all-reduces, the same on all ranks.  Raises what they raise (StepAborted).
         """
+        if size == 1:
+            self._agreed = self._floating + self._whole
+            return
         changes = self._changes(weight)
         if self._floating:
             all_reduce(changes)
@@ -69,7 +72,8 @@ class ModelBuffers:
     def apply(self) -> None:
         """The buffers are those agreed on.  After `reduce`, once the step is complete."""
         for value, buffer in zip(self._agreed, self._floating + self._whole, strict=True):
-            buffer.copy_(value)
+            if value is not buffer:
+                buffer.copy_(value)
 
     def _changes(self, weight: float) -> Any:
         """This rank's weighted changes.  Of changes, not values: a constant stays as it is, to the last bit."""

@@ -29,6 +29,8 @@ class RecordSource:
 
     def __getitems__(self, keys: Sequence[RecordKey]) -> Sequence[Any]:
         """As torch's fetcher asks for the records of a batch: at once, where the data set can."""
+        if self._is_plain:
+            return [self._dataset[record] for _, record in keys]
         if not callable(getattr(self._dataset, "__getitems__", None)):
             return [self[key] for key in keys]
         seed_generators(self._seed, keys[0][0], READING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from trainer_sdk.errors import StepAborted
@@ -32,9 +33,11 @@ class StepInHand:
         """The loop asks for more: what it has changed since the step was complete is all of it."""
         self._replica.gate.is_open = False
 
-    def begin(self, share: StepShare) -> None:
+    def begin(self, share: StepShare, parts: Sequence[MicroBatch]) -> None:
+        """The parts are this trainer's micro-batches."""
         self._share, self.has_ended = share, False
-        self._replica.buckets.begin(self._steps.all_reduce)
+        is_alone = share.size == 1 and len(parts) == 1 and parts[0].weight == 1
+        self._replica.buckets.begin(None if is_alone else self._steps.all_reduce)
         for buffers in self._replica.buffers:
             buffers.begin()
 
@@ -44,7 +47,7 @@ class StepInHand:
             if part.weight:
                 if part.is_last:
                     self._replica.buckets.reduce_as_ready()
-                (loss * part.weight).backward()
+                (loss * part.weight if part.weight != 1 else loss).backward()
             if part.is_last:
                 self.end()
         except StepAborted:
