@@ -4,5 +4,6 @@
 - `core`: a member's decisions, pure.
 - `captured_state`: a replica as a stream and as a checkpoint file.
 - `collectives`: the connections of the generations that this process is in.
+- `step_times`: what is reported of its steps.
 - `member_runtime`: the threads around them.
 """

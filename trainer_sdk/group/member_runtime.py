@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping
-from statistics import median
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from time import monotonic
 from typing import assert_never, cast
 
@@ -54,7 +53,6 @@ from trainer_sdk.group.core.member_events import (
     ReceiveState,
     RefuseScript,
     ReplicaTorn,
-    ReportRequested,
     ScriptRaised,
     ScriptWork,
     SendState,
@@ -74,6 +72,7 @@ from trainer_sdk.group.core.script_work import next_work
 from trainer_sdk.group.core.steps import expected_share
 from trainer_sdk.group.core.transitions import give, handle_member, leave_job
 from trainer_sdk.group.port import CapturedState, GroupFinish, HostArray, ReplicaState, StepShare
+from trainer_sdk.group.step_times import StepTimes
 from trainer_sdk.master_stream import DRAIN_LIMIT_S, MasterAddress, MasterStream
 
 MAX_GATHER_BYTES = 64 << 20
@@ -108,13 +107,9 @@ class MemberRuntime:
         self._apart_since_s: float | None = monotonic()
         self._apart_reason = "no answer yet"
         self._report_every_s = FIRST_REPORT_S
-        self._is_reducing = self._is_closed = False
-        self._is_in_script = True  # and not in `begin_step`
-        self._steps_begun, self._step_began_s = 0, 0.0
-        self._last_number, self._last_end_s, self._pause_s = 0, 0.0, 0.0
-        self._times: deque[tuple[float, int]] = deque(maxlen=32)
+        self._is_closed = False
+        self._times = StepTimes()
         self.metrics: Mapping[str, float] = {}
-        self._share: StepShare | None = None
         self._stream = MasterStream(self)
         self._stream.connect(master)
         self._stream.after(self._report_every_s, self._report)
@@ -122,11 +117,8 @@ class MemberRuntime:
     # ---- the script's side ------------------------------------------------------------------------------------------
 
     def begin_step(self) -> StepShare | GroupFinish:
-        self._is_in_script = False
-        try:
+        with self._times.asking():
             return self._next_step()
-        finally:
-            self._is_in_script = True
 
     def _next_step(self) -> StepShare | GroupFinish:
         self._handle(StepApplied())
@@ -141,7 +133,7 @@ class MemberRuntime:
                     continue
                 if isinstance(work, GiveStep):
                     self._state = give(self._state)
-                    self._note_step(work.share)
+                    self._times.begin(work.share, monotonic())
                     return work.share
             if isinstance(work, FinishScript):
                 return work.finish
@@ -153,14 +145,8 @@ class MemberRuntime:
             group = self._groups.get(number) if self._state.is_step_given else None
         if group is None:
             raise StepAborted("the group broke: begin_step() gives this step again")
-        self._is_reducing = True
-        try:
+        with self._times.reducing(), self._collective(number):
             group.all_reduce(array, dtype or None)
-        except (CollectiveAborted, WireError) as error:
-            self._handle(GroupFailed(number=number))
-            raise StepAborted(str(error)) from error
-        finally:
-            self._is_reducing = False
 
     def end_step(self) -> bool:
         words = [effect for effect in self._handle(StepReduced()) if isinstance(effect, ContributeWord)]
@@ -173,9 +159,8 @@ class MemberRuntime:
             self._handle(GroupFailed(number=word.number))
         with self._changed:
             is_complete = self._state.phase is MemberPhase.COMPLETE
-            if is_complete and self._share is not None:
-                self._last_end_s = monotonic()
-                self._times.append((self._last_end_s - self._step_began_s, len(self._share.positions)))
+            if is_complete:
+                self._times.end(monotonic())
             return is_complete
 
     def _gather_words(self, mine: ContributeWord) -> tuple[StepWord, ...]:
@@ -188,14 +173,8 @@ class MemberRuntime:
         with self._changed:
             state = self._state
             number = state.number if state.phase is MemberPhase.COMPLETE and not state.broken else 0
-        self._is_reducing = True
-        try:
+        with self._times.reducing(), self._collective(number):
             return self._group(number).all_gather(data, MAX_GATHER_BYTES)
-        except (CollectiveAborted, WireError) as error:
-            self._handle(GroupFailed(number=number))
-            raise StepAborted(str(error)) from error
-        finally:
-            self._is_reducing = False
 
     def expected_share(self, step: int) -> StepShare | None:
         """What this rank would be given of a step in the present generation, for reading ahead."""
@@ -330,12 +309,14 @@ class MemberRuntime:
             raise CollectiveAborted(f"generation {number} was left")
         return group
 
-    def _note_step(self, share: StepShare) -> None:
-        now_s = monotonic()
-        if self._last_end_s and share.generation != self._last_number:
-            self._pause_s = now_s - self._last_end_s
-        self._last_number, self._share = share.generation, share
-        self._steps_begun, self._step_began_s = self._steps_begun + 1, now_s
+    @contextmanager
+    def _collective(self, number: int) -> Iterator[None]:
+        """A collective of this generation; its failure is a StepAborted for the script."""
+        try:
+            yield
+        except (CollectiveAborted, WireError) as error:
+            self._handle(GroupFailed(number=number))
+            raise StepAborted(str(error)) from error
 
     def _wait(self, began_s: float) -> None:
         self._check_alive()
@@ -382,17 +363,7 @@ class MemberRuntime:
 
     def _report(self) -> None:
         with self._changed:
-            times = tuple(self._times)
-        total_s = sum(time_s for time_s, _ in times)
-        report = ReportRequested(
-            is_reducing=self._is_reducing,
-            is_in_script=self._is_in_script,
-            steps_begun=self._steps_begun,
-            median_step_s=median(time_s for time_s, _ in times) if times else 0.0,
-            samples_per_s=sum(count for _, count in times) / total_s if total_s else 0.0,
-            pause_s=self._pause_s,
-            metrics=self.metrics,
-        )
+            report = self._times.report(self.metrics)
         self._handle(report)
         if not self._is_closed:
             self._stream.after(self._report_every_s, self._report)

@@ -1,0 +1,50 @@
+"""What a member reports of its steps: figures of complete ones alone, and the pause of a change of members."""
+
+import pytest
+
+from master.api.positions import PositionSet
+from trainer_sdk.group.port import StepShare
+from trainer_sdk.group.step_times import StepTimes
+
+
+def share(step: int, generation: int = 1) -> StepShare:
+    positions = PositionSet.span(4 * step, 4 * step + 2)
+    return StepShare(step=step, epoch=0, positions=positions, records=4, rank=0, size=2, generation=generation)
+
+
+def test_figures_are_of_complete_steps():
+    """A step that was dropped counts as begun, and in no median and no rate."""
+    times = StepTimes()
+    for step, (began_s, ended_s) in enumerate(((0.0, 1.0), (1.0, 2.0), (2.0, 5.0))):
+        times.begin(share(step), began_s)
+        times.end(ended_s)
+    times.begin(share(3), 5.0)
+    times.begin(share(3), 95.0)
+    report = times.report({"loss": 0.5})
+    assert (report.steps_begun, report.median_step_s, report.metrics) == (5, 1.0, {"loss": 0.5})
+    assert report.samples_per_s == pytest.approx(6 / 5)
+
+
+def test_pause_of_a_change_is_from_the_last_step_to_the_first_of_the_next_generation():
+    """The same generation's wait for the next step is none, and the figure stays until the next change."""
+    times = StepTimes()
+    times.begin(share(0), 0.0)
+    times.end(1.0)
+    times.begin(share(1), 4.0)
+    assert times.report({}).pause_s == 0.0
+    times.end(5.0)
+    times.begin(share(2, generation=2), 12.0)
+    times.end(13.0)
+    times.begin(share(3, generation=2), 14.0)
+    assert times.report({}).pause_s == 7.0
+
+
+def test_report_says_where_the_scripts_thread_is():
+    """In its script until it asks for a step; in a collective also while it has asked for none."""
+    times = StepTimes()
+    assert (times.report({}).is_in_script, times.report({}).is_reducing) == (True, False)
+    with times.asking():
+        assert not times.report({}).is_in_script
+    with times.reducing():
+        assert times.report({}).is_reducing
+    assert (times.report({}).is_in_script, times.report({}).is_reducing) == (True, False)

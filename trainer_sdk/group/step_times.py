@@ -1,0 +1,76 @@
+"""What a member reports of its steps: how many, how long, the pause of a change, and where its script's thread is.
+
+The master tells by it whether a member that stands still holds up a step (rule 74), and how much a resize costs.  Not
+here: the report's way to the master (`member_runtime`), and what else it says (`core.transitions`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from statistics import median
+from typing import Final
+
+from trainer_sdk.group.core.member_events import ReportRequested
+from trainer_sdk.group.port import StepShare
+
+STEPS_KEPT: Final = 32
+"""Steps of which the median and the rate are told."""
+
+
+class StepTimes:
+    """Times are seconds of the caller's monotonic clock; its lock guards `begin`, `end` and `report`."""
+
+    def __init__(self) -> None:
+        self._is_reducing = False
+        self._is_in_script = True
+        self._steps_begun, self._began_s = 0, 0.0
+        self._share: StepShare | None = None
+        self._ended_s: float | None = None
+        self._pause_s = 0.0
+        self._times: deque[tuple[float, int]] = deque(maxlen=STEPS_KEPT)  # of complete steps: seconds, own records
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """The script's thread has asked for its next step."""
+        self._is_in_script = False
+        try:
+            yield
+        finally:
+            self._is_in_script = True
+
+    @contextmanager
+    def reducing(self) -> Iterator[None]:
+        """The script waits in a collective."""
+        self._is_reducing = True
+        try:
+            yield
+        finally:
+            self._is_reducing = False
+
+    def begin(self, share: StepShare, now_s: float) -> None:
+        """The script has this step; the first one of another generation ends the pause of the change."""
+        before = self._share
+        if self._ended_s is not None and before is not None and share.generation != before.generation:
+            self._pause_s = now_s - self._ended_s
+        self._share, self._began_s = share, now_s
+        self._steps_begun += 1
+
+    def end(self, now_s: float) -> None:
+        """The step is complete here."""
+        if self._share is not None:
+            self._ended_s = now_s
+            self._times.append((now_s - self._began_s, len(self._share.positions)))
+
+    def report(self, metrics: Mapping[str, float]) -> ReportRequested:
+        total_s = sum(time_s for time_s, _ in self._times)
+        return ReportRequested(
+            is_reducing=self._is_reducing,
+            is_in_script=self._is_in_script,
+            steps_begun=self._steps_begun,
+            median_step_s=median(time_s for time_s, _ in self._times) if self._times else 0.0,
+            samples_per_s=sum(count for _, count in self._times) / total_s if total_s else 0.0,
+            pause_s=self._pause_s,
+            metrics=metrics,
+        )
