@@ -10,6 +10,7 @@ import click
 
 from autoscaler.cli.arguments.place_selection import PLUGIN
 from autoscaler.cli.commands import about, bundle, changes, data, inspection, planning, snapshot
+from autoscaler.cli.commands.export import export
 from autoscaler.cli.commands.launch import launch
 from autoscaler.cli.commands.operator import operator
 from autoscaler.cli.commands.run import run
@@ -36,6 +37,7 @@ From another terminal, while it runs; the same on a Kubernetes cluster:
   edl drain tj/digits --trainer 2        let one finish its batch and leave
   edl wait --for=condition=Completed tj/digits --timeout 10m
   edl data audit tj/digits               which samples the checkpoint holds
+  edl export tj/digits model.npz         its model, as a file for other tools
 \b
 Things are named as with kubectl: TYPE/NAME or TYPE NAME, where TYPE is
 tj (trainingjob), node, pod or deployment.
@@ -78,6 +80,7 @@ for command in (
     changes.resume,
     changes.delete,
     data.data,
+    export,
     bundle.bundle,
     about.completion,
     about.version,

@@ -27,8 +27,8 @@ from trainer_sdk.own_model import read_model, write_model
 
 MAX_HEADER_BYTES: Final = 64 << 20
 MAX_STATE_BYTES: Final = 1 << 40
-_ARRAY: Final = "array/"  # before each name in a file
-_REST: Final = "replica.json"
+ARRAY_PREFIX: Final = "array/"  # before each name in a file
+REST_NAME: Final = "replica.json"
 
 
 def check_captured(captured: CapturedState) -> CapturedState:
@@ -50,7 +50,7 @@ def stream_pieces(captured: CapturedState) -> Iterator[memoryview]:
         "arrays": [[name, array.dtype.str, array.shape] for name, array in captured.arrays.items()],
         "meta": captured.meta,
         "dtypes": dict(captured.dtypes),
-        "digest": _digest(captured.arrays),
+        "digest": digest_arrays(captured.arrays),
     }
     yield memoryview(json.dumps(fields).encode())
     for array in captured.arrays.values():
@@ -86,7 +86,7 @@ class StateReceiver:
             self._allocate()
         if self._waiting:
             raise WireError(f"{len(self._waiting)} arrays of the state did not come")
-        if _digest(self._arrays) != fields["digest"]:
+        if digest_arrays(self._arrays) != fields["digest"]:
             raise WireError("the state's bytes are not those that were sent")
         return CapturedState(arrays=self._arrays, meta=str(fields["meta"]), dtypes=_texts(fields["dtypes"]))
 
@@ -134,8 +134,8 @@ def write_copy(
         "state": [state.lineage, state.generation, state.step],
         "skipped": list(skipped.bounds),
     }
-    arrays = {_ARRAY + key: array for key, array in captured.arrays.items()}
-    arrays[_REST] = np.frombuffer(json.dumps(rest).encode(), dtype=np.uint8)
+    arrays = {ARRAY_PREFIX + key: array for key, array in captured.arrays.items()}
+    arrays[REST_NAME] = np.frombuffer(json.dumps(rest).encode(), dtype=np.uint8)
     applied = data_of(dataset, state.step) - skipped
     record = write_model(storage, name, arrays, applied=applied, lineage=state.lineage)
     return replace(record, marks=copy_marks(dataset, state.step, skipped, 0))
@@ -143,23 +143,34 @@ def write_copy(
 
 def read_copy(storage: Storage, file: FileRecord) -> LoadedState:
     """Raises CheckpointError unless the file is the one that was committed, and holds a replica."""
-    arrays = read_model(storage, file)
+    held = read_model(storage, file)
+    rest = held.pop(REST_NAME, np.empty(0))
+    return parse_copy(file.name, rest, {name.removeprefix(ARRAY_PREFIX): array for name, array in held.items()})
+
+
+def parse_copy(file: str, rest: HostArray, arrays: Mapping[str, HostArray]) -> LoadedState:
+    """The replica of these arrays, not one of which is read; `rest` is REST_NAME's.  Raises CheckpointError."""
     try:
-        rest = json.loads(arrays.pop(_REST).tobytes())
-        lineage, generation, step = (int(number) for number in rest["state"])
-        bounds = [int(bound) for bound in rest["skipped"]]
-        captured = CapturedState(
-            arrays={name.removeprefix(_ARRAY): array for name, array in arrays.items()},
-            meta=str(rest["meta"]),
-            dtypes=_texts(rest["dtypes"]),
-        )
+        fields = json.loads(rest.tobytes())
+        lineage, generation, step = (int(number) for number in fields["state"])
+        bounds = [int(bound) for bound in fields["skipped"]]
         return LoadedState(
-            captured=captured,
+            captured=CapturedState(arrays=arrays, meta=str(fields["meta"]), dtypes=_texts(fields["dtypes"])),
             state=StateId(lineage=Lineage(lineage), generation=generation, step=step),
             skipped=PositionSet.from_ranges(zip(bounds[::2], bounds[1::2], strict=True)),
         )
     except (ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(file.name, f"holds no replica of a group ({error!r})") from error
+        raise CheckpointError(file, f"holds no replica of a group ({error!r})") from error
+
+
+def digest_arrays(arrays: Mapping[str, HostArray]) -> str:
+    """SHA-256 of names, dtypes, shapes and numbers; equal for replicas that are the same bit for bit."""
+    digest = hashlib.sha256()
+    for name, array in arrays.items():
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        if array.nbytes:
+            digest.update(_bytes(array))
+    return digest.hexdigest()
 
 
 def _texts(value: Mapping[str, str]) -> dict[str, str]:
@@ -168,12 +179,3 @@ def _texts(value: Mapping[str, str]) -> dict[str, str]:
 
 def _bytes(array: HostArray) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
-
-
-def _digest(arrays: Mapping[str, HostArray]) -> str:
-    digest = hashlib.sha256()
-    for name, array in arrays.items():
-        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        if array.nbytes:
-            digest.update(_bytes(array))
-    return digest.hexdigest()

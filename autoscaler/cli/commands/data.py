@@ -10,7 +10,7 @@ from typing import Final, TextIO
 
 import click
 
-from autoscaler.cli.arguments.options import complete_target
+from autoscaler.cli.arguments.checkpoint_source import checkpoint_argument, find_uri
 from autoscaler.cli.arguments.place_options import place_options
 from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.exit_codes import CommandError, Exit
@@ -25,7 +25,7 @@ def data() -> None:
 
 
 @data.command()
-@click.argument("checkpoint", metavar="URI|tj/NAME", shell_complete=complete_target)
+@checkpoint_argument
 @click.option("--no-files", is_flag=True, help="Trust the manifest; do not read the files.")
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 @place_options
@@ -42,7 +42,7 @@ def audit(*, checkpoint: str, no_files: bool, is_json: bool, selector: PlaceSele
     from master.api.checkpoints.audit import read_checkpoint  # noqa: PLC0415 - with it
     from master.api.errors import ContractError  # noqa: PLC0415 - with it
 
-    uri = _uri_of(checkpoint, selector)
+    uri = find_uri(checkpoint, selector)
     try:
         found = read_checkpoint(uri, verifies_files=not no_files)
     except ContractError as error:
@@ -58,7 +58,7 @@ def audit(*, checkpoint: str, no_files: bool, is_json: bool, selector: PlaceSele
 
 
 @data.command()
-@click.argument("checkpoint", metavar="URI|tj/NAME", shell_complete=complete_target)
+@checkpoint_argument
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 @place_options
 def verify(*, checkpoint: str, is_json: bool, selector: PlaceSelector) -> None:
@@ -75,7 +75,7 @@ def verify(*, checkpoint: str, is_json: bool, selector: PlaceSelector) -> None:
     from master.api.checkpoints.verification import verify_folder  # noqa: PLC0415 - with it
     from master.api.errors import ContractError  # noqa: PLC0415 - with it
 
-    uri = _uri_of(checkpoint, selector)
+    uri = find_uri(checkpoint, selector)
     try:
         found = verify_folder(open_storage(uri), on_progress=ProgressPrinter(sys.stderr).report)
     except (ContractError, OSError) as error:
@@ -105,11 +105,3 @@ class ProgressPrinter:
             self._reported_s = now_s
             share = 100 * read_bytes // of_bytes if of_bytes else 100
             print(escape_controls(f"read {read_bytes:,} of {of_bytes:,} bytes ({share} %)"), file=self._out, flush=True)
-
-
-def _uri_of(checkpoint: str, selector: PlaceSelector) -> str:
-    if not checkpoint.startswith("tj/"):
-        return checkpoint
-    with selector.open() as place:
-        (job,) = place.get("tj", checkpoint.removeprefix("tj/")).objects
-    return str(job["spec"]["checkpoint"]["uri"])

@@ -100,6 +100,11 @@ class ClusterPlace:
         """All objects of a type, or the one of this name."""
         return self._do(self._get(parse_type(kind), name))
 
+    def checkpoint_uri(self, job: str) -> str:
+        """The checkpoint folder of this job.  Raises CommandError."""
+        (found,) = self.get("tj", job).objects
+        return str(found["spec"]["checkpoint"]["uri"])
+
     def watch(self, kind: str, name: str) -> Iterator[ObjectList]:
         """Each object as it is, and again whenever it changes."""
         known = KINDS[parse_type(kind)]

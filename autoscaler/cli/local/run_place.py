@@ -15,7 +15,7 @@ from autoscaler.cli.kubernetes.cluster_place import ClusterPlace
 from autoscaler.cli.kubernetes.name_completion import list_names_at
 from autoscaler.cli.kubernetes.object_reader import ObjectReader, parse_type
 from autoscaler.cli.kubernetes.object_writer import ObjectWriter
-from autoscaler.cli.local.run_records import FOLLOW_EVERY_S, format_event, read_events, read_log
+from autoscaler.cli.local.run_records import FOLLOW_EVERY_S, find_checkpoint_uri, format_event, read_events, read_log
 from autoscaler.cli.output.object_tables import Column, Columns, ObjectList
 from autoscaler.cli.place_values import EventLine, LogOptions, PlannedSubmission, PodSelector, SizeRequest
 from autoscaler.clusters.kubernetes.api.api_port import Api
@@ -76,6 +76,15 @@ class RunPlace(ClusterPlace):
     def namespace(self) -> str:
         """None: `snapshot` shows names as the files of the run have them."""
         return ""
+
+    def checkpoint_uri(self, job: str) -> str:
+        """Also of a job whose run is over."""
+        try:
+            return super().checkpoint_uri(job)
+        except RunGoneError:
+            if (uri := find_checkpoint_uri(self._folder, job)) is not None:
+                return uri
+            raise
 
     def watch(self, kind: str, name: str) -> Iterator[ObjectList]:
         is_begun = False

@@ -1,4 +1,4 @@
-"""Logs and events in a run's folder: they are read while the run goes on, and after its end."""
+"""Logs, events and jobs in a run's folder: they are read while the run goes on, and after its end."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
+from autoscaler.manifests.documents import read_text
 
 FOLLOW_EVERY_S: Final = 0.1
 _CHUNK_BYTES: Final = 64 << 10
@@ -48,6 +49,17 @@ def read_events(folder: RunFolder, *, is_watching: bool) -> Iterator[Mapping[str
     for chunk in read_log(folder.events, None, folder if is_watching else None):
         *lines, rest = (rest + chunk).split("\n")
         yield from map(json.loads, lines)
+
+
+def find_checkpoint_uri(folder: RunFolder, job: str) -> str | None:
+    """Checkpoint folder of this job by the files that the run was started with; None: it had no such job."""
+    short = job.rpartition("/")[2]
+    for file, text in folder.read_manifest().get("files", {}).items():
+        for document in read_text(str(file), str(text))[0]:
+            if (document.kind, document.name) == ("TrainingJob", short):
+                spec = document.content.get("spec") or {}
+                return (spec.get("checkpoint") or {}).get("uri") or str(folder.checkpoints / short)
+    return None
 
 
 def format_event(event: Mapping[str, Any]) -> str:

@@ -1,0 +1,89 @@
+"""Parts of a group's replica, by what its description says of them; torch is not needed.
+
+`trainer_sdk.torch.state_encoding` writes the description: nested states in which {"tensor": NAME} stands for an array.
+A script in NumPy gives arrays without parts: they are one part, the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from trainer_sdk.errors import CheckpointError
+from trainer_sdk.export.array_archive import ArrayArchive
+from trainer_sdk.export.saved_tensors import MODEL, SavedPart, SavedTensor
+from trainer_sdk.group.port import CapturedState
+
+_STATE_VERSION: Final = 1  # of `trainer_sdk.torch.replica_state`
+
+
+def archive_part(archive: ArrayArchive, dtypes: Mapping[str, str] = MappingProxyType({})) -> SavedPart:
+    """All arrays of the archive as one part.  `dtypes`: of arrays that carry what NumPy lacks."""
+    return SavedPart(name=MODEL, tensors={name: _tensor(archive, name, dtypes) for name in archive})
+
+
+def replica_parts(file: str, captured: CapturedState, archive: ArrayArchive) -> dict[str, SavedPart]:
+    """The parts by name.  `archive` holds the arrays of `captured`.  Raises CheckpointError, naming the file."""
+    parts = _encoded_parts(file, captured.meta)
+    if parts is None:
+        return {MODEL: archive_part(archive, captured.dtypes)}
+    found: dict[str, SavedPart] = {}
+    for name, encoded in parts.items():
+        places = dict(_places(encoded, ""))
+        if missing := [source for source in places.values() if source is not None and source not in archive]:
+            raise CheckpointError(file, f"its part {name!r} lacks the array {missing[0]!r}")
+        found[name] = SavedPart(
+            name=name,
+            tensors={
+                path: _tensor(archive, source, captured.dtypes) for path, source in places.items() if source is not None
+            },
+            left_out=tuple(path for path, source in places.items() if source is None),
+        )
+    return found
+
+
+def _encoded_parts(file: str, meta: str) -> dict[str, Any] | None:
+    """The encoded state of each part; None: the script did not name parts."""
+    try:
+        described = json.loads(meta)
+    except ValueError:
+        return None  # the script's own text
+    if not isinstance(described, dict) or not isinstance(parts := described.get("parts"), dict):
+        return None
+    if described.get("version") != _STATE_VERSION:
+        raise CheckpointError(
+            file, f"holds a state of version {described.get('version')}, this release reads {_STATE_VERSION}"
+        )
+    return parts
+
+
+def _places(encoded: Any, path: str) -> Iterator[tuple[str, str | None]]:
+    """Path and array of each value of an encoded state; no array for what is no tensor."""
+    match encoded:
+        case {"tensor": str(source)} | {"array": str(source)}:
+            yield path, source
+        case {"dict": list(pairs)} | {"counter": list(pairs)}:
+            for key, held in pairs:
+                yield from _places(held, _join(path, key))
+        case list(items) | {"tuple": list(items)} | {"set": list(items)}:
+            for number, held in enumerate(items):
+                yield from _places(held, _join(path, number))
+        case _:
+            yield path, None
+
+
+def _join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _tensor(archive: ArrayArchive, source: str, dtypes: Mapping[str, str]) -> SavedTensor:
+    carrier, shape = archive.describe(source)
+    return SavedTensor(
+        dtype=dtypes.get(source, carrier.name),
+        carrier=carrier,
+        shape=shape,
+        source=source,
+        load=lambda: archive[source],
+    )

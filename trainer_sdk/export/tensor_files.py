@@ -1,0 +1,149 @@
+"""A part of a checkpoint as a file of another tool, complete or not there at all.
+
+`.safetensors` is written here (ADR 0240): eight bytes of length, a JSON header with dtype, shape and place of each
+tensor, and the tensors' bytes, little-endian, without holes.  `.npz` is a NumPy archive; bfloat16, which NumPy lacks,
+becomes float32 there, which holds each of its values exactly.  `.pt` is written by `trainer_sdk.torch`.
+
+Tensors are read and written one after another, so that one of them is in memory at a time; torch holds all of a `.pt`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import numpy as np
+
+from master.api.host.file_ownership import open_new
+from trainer_sdk.errors import UsageError
+from trainer_sdk.export.saved_tensors import SavedPart, SavedTensor
+from trainer_sdk.group.port import HostArray
+
+ByteProgress = Callable[[int, int], None]  # bytes done, of all
+_METADATA: Final = "__metadata__"
+_ALIGNED_BYTES: Final = 8
+_NAMES_IN_SAFETENSORS: Final[Mapping[str, str]] = {
+    "bool": "BOOL",
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    **{f"{kind}{8 * size}": f"{kind[0].upper()}{8 * size}" for kind in ("int", "uint") for size in (1, 2, 4, 8)},
+    **{f"float{8 * size}": f"F{8 * size}" for size in (2, 4, 8)},
+}
+
+
+def check_out(out: Path, *, may_replace: bool) -> None:
+    """Raises UsageError for a name that says no format, and for a file that is there already."""
+    if out.suffix not in _WRITERS:
+        raise UsageError(f"{out}: the end of the name chooses the format; write one of {', '.join(_WRITERS)}")
+    if out.is_dir() or not out.parent.is_dir():
+        raise UsageError(f"{out}: is a folder" if out.is_dir() else f"{out}: there is no folder {out.parent}")
+    if out.exists() and not may_replace:
+        raise UsageError(f"{out}: exists already; --force replaces it")
+
+
+def write_part(
+    out: Path, part: SavedPart, *, about: Mapping[str, str], may_replace: bool, on_progress: ByteProgress
+) -> int:
+    """Writes the part in the format of `out`, and returns its size in bytes.
+
+    `about` is kept in the file where its format has a place.  Raises UsageError, OSError, and what loading raises.
+    """
+    check_out(out, may_replace=may_replace)
+    with _replacing(out, may_replace=may_replace) as file:
+        _WRITERS[out.suffix](file, part, about, on_progress)
+        return file.tell()
+
+
+@contextmanager
+def _replacing(out: Path, *, may_replace: bool) -> Iterator[BinaryIO]:
+    """A new file that has the name `out` once it is whole; nothing is left behind otherwise."""
+    partial = out.with_name(f".{out.name}.part-{os.getpid()}")
+    try:
+        with open_new(partial) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        check_out(out, may_replace=may_replace)
+        partial.replace(out)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def _write_safetensors(file: BinaryIO, part: SavedPart, about: Mapping[str, str], on_progress: ByteProgress) -> None:
+    ordered = sorted(part.tensors.items(), key=lambda item: (-item[1].carrier.itemsize, item[0]))  # aligned by this
+    header: dict[str, object] = {_METADATA: {"format": "pt", **about}}
+    at = 0
+    for name, tensor in ordered:
+        if name == _METADATA or tensor.dtype not in _NAMES_IN_SAFETENSORS:
+            problem = "has a name that the format keeps for itself" if name == _METADATA else f"is {tensor.dtype}"
+            raise UsageError(f"{name}: {problem}; .safetensors cannot hold it, write .npz or .pt")
+        header[name] = {
+            "dtype": _NAMES_IN_SAFETENSORS[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [at, at + tensor.size_bytes],
+        }
+        at += tensor.size_bytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNED_BYTES)
+    file.write(len(text).to_bytes(8, "little") + text)
+    done = 0
+    for _, tensor in ordered:
+        array = tensor.load()
+        file.write(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data)
+        done += tensor.size_bytes
+        on_progress(done, at)
+
+
+def _write_npz(file: BinaryIO, part: SavedPart, _about: Mapping[str, str], on_progress: ByteProgress) -> None:
+    done, total = 0, part.size_bytes
+    with zipfile.ZipFile(file, "w") as archive:  # not np.savez, whose own parameters no array may be named after
+        for name, tensor in part.tensors.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, _as_numbers(name, tensor), allow_pickle=False)
+            done += tensor.size_bytes
+            on_progress(done, total)
+
+
+def _as_numbers(name: str, tensor: SavedTensor) -> HostArray:
+    if not tensor.is_carried:
+        return tensor.load()
+    if tensor.dtype != "bfloat16":
+        raise UsageError(f"{name}: is {tensor.dtype}; .npz cannot hold it, write .safetensors or .pt")
+    return (tensor.load().astype(np.uint32) << 16).view(np.float32)
+
+
+def _write_pt(file: BinaryIO, part: SavedPart, _about: Mapping[str, str], on_progress: ByteProgress) -> None:
+    try:
+        from trainer_sdk.torch.tensor_file import write_tensors  # noqa: PLC0415  torch, which few exports need
+    except ImportError as error:
+        raise UsageError(
+            f".pt needs torch where this runs ({error}); write .safetensors, which torch reads, or run it in the job's "
+            "image: python -m trainer_sdk.export"
+        ) from error
+    by_source = {tensor.source: tensor for tensor in part.tensors.values()}
+    done, total = 0, sum(tensor.size_bytes for tensor in by_source.values())
+
+    def load(source: str) -> HostArray:
+        nonlocal done
+        array = by_source[source].load()
+        done += array.nbytes
+        on_progress(done, total)
+        return array
+
+    dtypes = {source: tensor.dtype for source, tensor in by_source.items() if tensor.is_carried}
+    write_tensors(file, {name: tensor.source for name, tensor in part.tensors.items()}, load, dtypes)
+
+
+_WRITERS: Final[Mapping[str, Callable[[BinaryIO, SavedPart, Mapping[str, str], ByteProgress], None]]] = {
+    ".safetensors": _write_safetensors,
+    ".pt": _write_pt,
+    ".npz": _write_npz,
+}
