@@ -32,7 +32,7 @@ START_BUDGET_S: Final = 90.0
 STALL_S: Final = 90.0  # without a step at anybody: a problem
 END_BUDGET_S: Final = 240.0
 MOST_MEMBERS: Final = 5
-MEAN_INTERVAL_S: Final = 0.35  # between two acts
+MEAN_INTERVAL_S: Final = 0.5  # between two acts
 
 
 class GroupFault(StrEnum):
