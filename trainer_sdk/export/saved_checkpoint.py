@@ -77,8 +77,13 @@ def open_checkpoint(storage: Storage, manifest: Manifest) -> SavedCheckpoint:
         return SavedCheckpoint(manifest=manifest, parts={MODEL: archive_part(ArrayArchive(storage, file))})
     archive = ArrayArchive(storage, file, prefix=ARRAY_PREFIX)
     rest = ArrayArchive(storage, file).get(REST_NAME, _NO_REST)
-    captured = parse_copy(file.name, rest, archive).captured
-    return SavedCheckpoint(manifest=manifest, parts=replica_parts(file.name, captured, archive), captured=captured)
+    loaded = parse_copy(file.name, rest, archive)
+    if (loaded.state, loaded.skipped) != (manifest.state, manifest.quarantine):
+        told = f"step {loaded.state.step} of generation {loaded.state.generation}, skipped {loaded.skipped}"
+        meant = f"step {manifest.state.step} of generation {manifest.state.generation}, skipped {manifest.quarantine}"
+        raise CheckpointError(file.name, f"is of {told}; its manifest says {meant}")
+    parts = replica_parts(file.name, loaded.captured, archive)
+    return SavedCheckpoint(manifest=manifest, parts=parts, captured=loaded.captured)
 
 
 def _read_either(storage: Storage, manifest_id: ManifestId) -> Manifest:

@@ -13,6 +13,7 @@ import click
 from autoscaler.cli.arguments.checkpoint_source import checkpoint_argument, find_uri
 from autoscaler.cli.arguments.place_options import place_options
 from autoscaler.cli.arguments.place_selection import PlaceSelector
+from autoscaler.cli.commands.export import run_exporter
 from autoscaler.cli.exit_codes import CommandError, Exit
 from master.api.host.log_lines import escape_controls
 
@@ -32,7 +33,8 @@ def data() -> None:
 def audit(*, checkpoint: str, no_files: bool, is_json: bool, selector: PlaceSelector) -> None:
     """Print which samples a checkpoint contains, and whether its files are intact.
 
-    For each epoch: how many samples are trained, quarantined and missing.
+    For each epoch: how many samples are trained, quarantined and missing.  Of a group also its step, the id of its
+    state, what it has skipped, and the digest of its replica's arrays.
 
     \b
     edl data audit runs/20260102-150405-digits/checkpoints/digits
@@ -49,10 +51,11 @@ def audit(*, checkpoint: str, no_files: bool, is_json: bool, selector: PlaceSele
         raise CommandError(Exit.NOT_FOUND, str(error)) from None
     except OSError as error:
         raise CommandError(Exit.NOT_FOUND, f"{uri} cannot be read: {error}") from None
+    digest = _read_digest(uri, found.head.id) if found.head.state and found.files and found.is_sound else None
     if is_json:
-        print(json.dumps(audit_content(found), indent=2))
+        print(json.dumps(audit_content(found, digest), indent=2))
     else:
-        print(escape_controls("\n".join(audit_lines(found))))
+        print(escape_controls("\n".join(audit_lines(found, digest))))
     if not found.is_sound:
         raise CommandError(Exit.FAILED, f"{uri} is damaged")
 
@@ -105,3 +108,11 @@ class ProgressPrinter:
             self._reported_s = now_s
             share = 100 * read_bytes // of_bytes if of_bytes else 100
             print(escape_controls(f"read {read_bytes:,} of {of_bytes:,} bytes ({share} %)"), file=self._out, flush=True)
+
+
+def _read_digest(uri: str, checkpoint: str) -> str:
+    """Digest of a group's replica, by the process that knows the inside of its file."""
+    told = run_exporter(["--list", "--digest", "--json", "--checkpoint", checkpoint, "--", uri], captures=True)
+    if told.returncode:  # it has said why
+        raise CommandError(Exit(told.returncode), f"the replica of checkpoint {checkpoint} cannot be read")
+    return str(json.loads(told.stdout)["digest"])

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from master.api.checkpoints.audit import Audit, EpochAudit
+from master.api.checkpoints.manifest import Manifest
 from master.api.checkpoints.resume import describe_manifest
 from master.api.checkpoints.verification import FolderVerification, VerifiedCheckpoint
+from master.api.group_shares import steps_per_epoch, total_steps
+from master.api.messages.generations import StateId
+from master.api.positions import EMPTY
 
 _EPOCHS_SHOWN: Final = 12
+_MOST_SHOWN: Final = 60  # characters of a position set
 
 
-def audit_content(audit: Audit) -> Mapping[str, Any]:
-    """The audit for scripts; position sets as text (`0-99,120`)."""
+def audit_content(audit: Audit, digest: str | None = None) -> Mapping[str, Any]:
+    """The audit for scripts; position sets as text (`0-99,120`).  `digest`: of a group's replica, if it was read."""
     head = audit.head
     return {
         "uri": audit.uri,
@@ -27,6 +32,7 @@ def audit_content(audit: Audit) -> Mapping[str, Any]:
             "epochs": head.dataset.epochs,
             "seed": head.dataset.seed,
         },
+        "group": _group_content(head, head.state, digest) if head.state else None,
         "trained": sum(len(epoch.trained) for epoch in audit.epochs),
         "quarantined": sum(len(epoch.quarantined) for epoch in audit.epochs),
         "missing": sum(len(epoch.missing) for epoch in audit.epochs),
@@ -46,14 +52,27 @@ def audit_content(audit: Audit) -> Mapping[str, Any]:
     }
 
 
-def audit_lines(audit: Audit) -> list[str]:
+def _group_content(head: Manifest, state: StateId, digest: str | None) -> Mapping[str, Any]:
+    """Replica of a group: the step that its model has done, the state's id, what it has skipped."""
+    return {
+        "step": state.step,
+        "steps": total_steps(head.dataset),
+        "epochs_done": state.step // steps_per_epoch(head.dataset),
+        "state": {"lineage": state.lineage, "generation": state.generation, "step": state.step},
+        "skipped": str(head.quarantine),
+        "digest": digest,
+    }
+
+
+def audit_lines(audit: Audit, digest: str | None = None) -> list[str]:
     """The audit for people."""
-    content, dataset = audit_content(audit), audit.head.dataset
+    content, dataset = audit_content(audit, digest), audit.head.dataset
     size_bytes = sum(file.size_bytes for file in audit.files)
     lines = [
         f"checkpoint   {audit.uri}",
         f"manifest     {audit.head.id}  (lineage {audit.head.lineage}, term {audit.head.term})",
         f"data set     {dataset.name}: {dataset.size:,} samples x {dataset.epochs} epochs, seed {dataset.seed}",
+        *(_group_lines(content["group"], dataset.epochs) if content["group"] else ()),
         f"trained      {content['trained']:,} of {dataset.size * dataset.epochs:,} positions, each once",
         f"quarantined  {content['quarantined']:,}",
         f"missing      {content['missing']:,}",
@@ -67,6 +86,16 @@ def audit_lines(audit: Audit) -> list[str]:
     lines += [f"outside the chain: {orphan}" for orphan in audit.orphans]
     lines += [f"PROBLEM: {problem}" for problem in audit.problems]
     return lines
+
+
+def _group_lines(group: Mapping[str, Any], epochs: int) -> Iterator[str]:
+    state, skipped = group["state"], group["skipped"]
+    yield f"step         {group['step']:,} of {group['steps']:,}, {group['epochs_done']:,} of {epochs:,} epochs done"
+    yield f"state        lineage {state['lineage']}, generation {state['generation']}, step {state['step']}"
+    if skipped != str(EMPTY):
+        more = " ... (--json lists all)" if len(skipped) > _MOST_SHOWN else ""
+        yield f"skipped      positions {skipped[:_MOST_SHOWN]}{more}"
+    yield f"digest       {group['digest'] or 'not read'}"
 
 
 def _epoch_line(epoch: EpochAudit) -> str:
