@@ -17,6 +17,7 @@ import click
 from autoscaler.cli.arguments.checkpoint_source import checkpoint_argument, find_uri
 from autoscaler.cli.arguments.place_options import place_options
 from autoscaler.cli.arguments.place_selection import PlaceSelector
+from autoscaler.cli.exit_codes import CommandError, Exit
 
 _HOME: Final = Path(__file__).resolve().parents[3]  # the exporter is this EDL's, not another one's on the path
 
@@ -56,6 +57,8 @@ def export(
     words = [word for name, value in (("--part", part), ("--checkpoint", wanted)) if value for word in (name, value)]
     words += [name for name, is_set in (("--list", lists), ("--force", force), ("--json", is_json)) if is_set]
     code = run_exporter([*words, "--", find_uri(checkpoint, selector), *([str(out)] if out else [])]).returncode
+    if code < 0:
+        raise CommandError(Exit.FAILED, f"the export was killed by signal {-code}; nothing was written under {out}")
     if code:
         raise click.exceptions.Exit(code)
 
