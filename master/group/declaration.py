@@ -62,6 +62,13 @@ def _problem(state: GroupState, message: Declare) -> Refused | None:
         if before != now:
             return Refused(field=f"dataset.{field}", message=f"is {now!r}, this job's is {before!r}. {_HINT}")
     if state.layout and message.layout != state.layout:
-        text = f"is {message.layout!r}, this job's is {state.layout!r}: another model, optimiser or precision. {_HINT}"
-        return Refused(field="layout", message=text)
+        return Refused(field="layout", message=f"{_difference(message.layout, state.layout)}. {_HINT}")
     return None
+
+
+def _difference(declared: str, known: str) -> str:
+    """Which parts of the replica are not those that the job began with; a layout is `NAME=DIGEST ...`, or a digest."""
+    mine, theirs = (dict(part.partition("=")[::2] for part in layout.split()) for layout in (declared, known))
+    names = [name for name in dict.fromkeys((*mine, *theirs)) if mine.get(name) != theirs.get(name)]
+    what = "shapes, dtypes, hyperparameters or frozen layers"
+    return f"{', '.join(names):.200}: not as this job's first trainer made it ({what})"

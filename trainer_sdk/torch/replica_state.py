@@ -34,8 +34,9 @@ class StatefulPart(Protocol):
 class TorchReplica:
     """The replica that consists of these parts; the keys name them in messages and files.
 
-    `layout` is taken once, as the script made the parts: a rank that joins later has made them alike, though its rate
-    or its scale is not that of the others any more.  Raises UsageError for a part whose state cannot travel.
+    `layout` has a digest of each part, so that a refusal can name the part that differs.  It is taken once, as the
+    script made the parts: a rank that joins later has made them alike, though its rate or its scale is not that of the
+    others any more.  Raises UsageError for a part whose state cannot travel.
     """
 
     def __init__(self, parts: Mapping[str, StatefulPart]) -> None:
@@ -81,13 +82,16 @@ class TorchReplica:
         return {name: decoder.decode(state) for name, state in parts.items()}
 
     def _layout(self) -> str:
-        encoder = StateEncoder()
-        made = {name: _as_made(part, name) for name, part in self._parts.items()}
-        encoded = {name: encoder.encode(state, name) for name, state in made.items()}
-        shapes = {path: [str(array.dtype), *array.shape] for path, array in encoder.arrays.items()}
-        kinds = {name: f"{type(part).__module__}.{type(part).__qualname__}" for name, part in self._parts.items()}
-        text = json.dumps([STATE_VERSION, kinds, encoded, shapes, encoder.dtypes], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return " ".join(f"{name}={_layout_of(part, name)}" for name, part in self._parts.items())
+
+
+def _layout_of(part: StatefulPart, name: str) -> str:
+    encoder = StateEncoder()
+    encoded = encoder.encode(_as_made(part, name), name)
+    shapes = {path: [str(array.dtype), *array.shape] for path, array in encoder.arrays.items()}
+    kind = f"{type(part).__module__}.{type(part).__qualname__}"
+    text = json.dumps([STATE_VERSION, kind, encoded, shapes, encoder.dtypes], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _as_made(part: StatefulPart, name: str) -> Any:

@@ -40,6 +40,11 @@ class StepWord:
     layout: str = ""
 
 
+def layout_digest(layout: str) -> str:
+    """Short for each step's word, however many parts a replica has."""
+    return hashlib.sha256(layout.encode()).hexdigest()[:16]
+
+
 def record_digest(record: Generation, layout: str) -> str:
     """Equal for members that mean the same record and the same layout."""
     return hashlib.sha256(json.dumps([asdict(record), layout], sort_keys=True).encode()).hexdigest()[:32]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from master.api.group_shares import shares, step_positions, steps_per_epoch, total_steps
 from master.api.messages.generations import StateId
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.group.core.control_words import StepWord
+from trainer_sdk.group.core.control_words import StepWord, layout_digest
 from trainer_sdk.group.core.member_events import AbortGroup, ContributeWord, WordsGathered
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep, rank_in
 from trainer_sdk.group.core.membership import leave, switch
@@ -60,7 +60,7 @@ def handle_reduced(state: MemberState) -> MemberStep:
         step=state.step,
         prepared=promised.number if promised is not None else 0,
         wants_copy=state.wants_copy,
-        layout=state.layout,
+        layout=layout_digest(state.layout),
     )
     contributed = replace(state, phase=MemberPhase.CONTRIBUTED, promised=promised)
     return MemberStep(contributed, (ContributeWord(number=state.number, word=word),))
@@ -74,7 +74,7 @@ def handle_words(state: MemberState, event: WordsGathered) -> MemberStep:
     record = state.record
     if record is None or event.number != record.number or state.phase is not MemberPhase.CONTRIBUTED:
         return MemberStep(state)
-    mine = (record.number, state.step, state.layout)
+    mine = (record.number, state.step, layout_digest(state.layout))
     if len(event.words) != len(record.members) or any(
         (word.generation, word.step, word.layout) != mine for word in event.words
     ):

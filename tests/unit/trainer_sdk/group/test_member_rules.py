@@ -31,6 +31,7 @@ from trainer_sdk.group.core.control_words import (
     decode_word,
     encode_entry,
     encode_word,
+    layout_digest,
     record_digest,
 )
 from trainer_sdk.group.core.member_events import (
@@ -107,7 +108,7 @@ def synced(*, members=(0, 1), number=1, me=0, step=0, **kw):
 
 
 def word(state, **kw):
-    return StepWord(generation=state.number, step=state.step, layout="layout", **kw)
+    return StepWord(generation=state.number, step=state.step, layout=layout_digest("layout"), **kw)
 
 
 def complete(state, *others):
