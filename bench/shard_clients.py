@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from master.api.edl.master.v1 import master_pb2_grpc
-from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, Lease, MemberName
+from master.api.identities import DatasetSpec, Incarnation, Lease, MemberName
 from master.api.messages.from_members import Ack, Acquire, Declare, Leave, RegisterTrainer, Return
 from master.api.messages.to_members import Granted, MasterMessage, Registered, Wait
 from master.api.wire.hello import Hello
@@ -61,7 +61,6 @@ class Trainer:
             name=name,
             ordinal=self._ordinal,
             incarnation=Incarnation(f"{os.getpid()}-{self._ordinal}"),
-            lineage=NO_LINEAGE,
         )
         await self._call.write(encode_member_envelope([hello, Declare(dataset=DATASET)], hello=Hello(job=self._job)))
         while not any(isinstance(m, Registered) for m in await self._read()):

@@ -7,21 +7,25 @@
 
 The loop ends when everything is trained and committed, by whichever trainer, or when this trainer has to leave
 (`Session.is_draining`).  A batch may be smaller than `batch_size`: at an epoch's end, after others have returned part
-of their work, or where a parameter server misses only some of it.
+of their work, or where a parameter server misses only some of it.  Not here: where batches come from
+(`leased_batches`, `own_model`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from time import monotonic
-from typing import Final, assert_never
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy.typing as npt
 
 from master.api.identities import DatasetSpec
 from master.api.positions import PositionSet
 from trainer_sdk.errors import UsageError
-from trainer_sdk.protocol.trainer_events import BatchDone, Finish, GiveBatch, ReportDue, RequestCheckpoint, Restart
 from trainer_sdk.record_order import RecordNumbers, RecordOrder
-from trainer_sdk.runtime.driver import TrainerDriver, finite
+from trainer_sdk.runtime.driver import finite
+
+SumArray = npt.NDArray[Any]
 
 
 class Batch:
@@ -30,15 +34,16 @@ class Batch:
     `indices` is this batch's own array: the script may write to it, or hand it to torch's from_numpy.
     """
 
-    __slots__ = ("_data", "_is_done", "epoch", "flight", "indices", "is_pushed", "positions")
+    __slots__ = ("_data", "_is_done", "epoch", "flight", "indices", "is_pushed", "positions", "step_size")
 
-    def __init__(self, data: Data, flight: int, epoch: int, positions: PositionSet, indices: RecordNumbers) -> None:
+    def __init__(self, data: Data, given: GivenBatch, indices: RecordNumbers) -> None:
         self._data = data
         self._is_done = False
         self.is_pushed = False
-        self.flight: Final = flight
-        self.epoch: Final = epoch
-        self.positions: Final = positions
+        self.flight: Final = given.flight
+        self.epoch: Final = given.epoch
+        self.positions: Final = given.positions
+        self.step_size: Final = given.step_size
         self.indices: Final = indices
 
     def __len__(self) -> int:
@@ -52,11 +57,23 @@ class Batch:
         """True once `done` was called, or the next batch was asked for."""
         return self._is_done
 
+    def all_reduce(self, *arrays: SumArray) -> bool:
+        """Each array becomes its sum over all trainers of the step; for `own_model`, before the model is changed.
+
+        Give sums over the batch's records, and divide by `step_size`, the records of the whole step.  True: the step is
+        complete, update the model.  False: the group broke, the arrays hold nothing, and the same step comes again,
+        maybe with other records: leave the model as it is.  A trainer alone always gets True.
+
+        Call it once for each batch, with arrays of the same shapes in the same order on all trainers.  A trainer that
+        has no record of the step gets some all the same, and its sums count nothing.  Raises UsageError.
+        """
+        return self._data.all_reduce(self, arrays)
+
     def done(self, **metrics: float) -> None:
         """This batch is trained; `metrics` (`loss=...`) are shown with the job.
 
-        With parameter servers `push` has to come first; without, this is what makes the batch count.  Raises
-        UsageError when the batch is done already.
+        With parameter servers `push` has to come first, with `own_model` on several trainers `all_reduce`; otherwise
+        this is what makes the batch count.  Raises UsageError when the batch is done already.
         """
         self._data.done(self, **metrics)
 
@@ -69,36 +86,44 @@ class Batch:
         self._is_done = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenBatch:
+    """What the loop gives to the script next."""
+
+    flight: int
+    epoch: int
+    positions: PositionSet
+    step_size: int  # records of the whole step, over all trainers
+    shown: PositionSet  # the records that the script sees: `positions`, or spare ones that do not count
+
+
+class BatchSource(Protocol):
+    """Where a data set's batches come from, and what becomes of them."""
+
+    def next_batch(self, last: Batch | None) -> GivenBatch | None:
+        """The next batch; None at the end, after the session's callbacks.  Raises UsageError on misuse."""
+        ...
+
+    def all_reduce(self, arrays: tuple[SumArray, ...]) -> bool:
+        """`Batch.all_reduce` of the batch that was given last."""
+        ...
+
+    def finish(self, batch: Batch, metrics: Mapping[str, float]) -> None:
+        """The script says that the batch is done; `metrics` is all that it has reported."""
+        ...
+
+
 class Data:
     """Iterator over this trainer's batches.  Made by `Session.dataset`."""
 
-    def __init__(
-        self,
-        spec: DatasetSpec,
-        *,
-        start: Callable[[], TrainerDriver],
-        check_use: Callable[[], None],
-        prepare: Callable[[Restart | RequestCheckpoint | None], None],
-        conclude: Callable[[Finish], None],
-        budget_s: float,
-    ) -> None:
+    def __init__(self, spec: DatasetSpec, *, start: Callable[[], BatchSource], check_use: Callable[[], None]) -> None:
         self.spec: Final = spec
         self.current: Batch | None = None
         self.metrics: dict[str, float] = {}
-        self._start = start
-        self._driver: TrainerDriver | None = None
-        self._check_use = check_use
-        self._prepare = prepare
-        self._conclude = conclude
-        self._budget_s = budget_s
+        self._start, self._check_use = start, check_use
+        self._source: BatchSource | None = None
         self._order = RecordOrder(spec)
-        self._progress = 0  # grows when a batch is given and when it is done: either shows that the script is alive
-        self._samples = 0
-        self._advanced = (monotonic(), 0)
-        self._waited_s = 0.0  # then
-        self._waiting_share = 0.0
         self._has_ended = False
-        self._has_servers = False
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -108,39 +133,22 @@ class Data:
         self._check_use()
         if self._has_ended:
             raise StopIteration
-        driver = self._driver or self._begin()
-        if self._has_servers and self.current is not None and not self.current.is_done:
-            self._close_last(self.current, driver)
-        self._prepare(None)
-        while True:
-            answer = driver.next_batch(budget_s=self._budget_s)
-            match answer:
-                case GiveBatch(flight=flight, positions=positions):
-                    self._progress += 1
-                    epoch = positions.bounds[0] // self.spec.size
-                    self.current = Batch(self, flight, epoch, positions, self._order.records(positions))
-                    return self.current
-                case Finish():
-                    self._has_ended = True
-                    self.current = None
-                    self._conclude(answer)
-                    raise StopIteration
-                case Restart() | RequestCheckpoint():
-                    self._prepare(answer)
-                case _:
-                    assert_never(answer)
+        if self._source is None:
+            self._source = self._start()
+        given = self._source.next_batch(self.current)
+        if given is None:
+            self._has_ended, self.current = True, None
+            raise StopIteration
+        self.current = Batch(self, given, self._order.records(given.shown))
+        return self.current
 
-    def _begin(self) -> TrainerDriver:
-        driver = self._driver = self._start()
-        self._has_servers = driver.state.has_servers
-        driver.report_with(self._report)
-        return driver
-
-    def _close_last(self, batch: Batch, driver: TrainerDriver) -> None:
-        """Ends the last batch, which its push has confirmed, or which no longer counts.  Raises UsageError."""
-        if not batch.is_pushed and driver.is_in_hand(batch.flight):
-            raise UsageError(f"{batch} was neither pushed nor done: call model.push(gradients) before the next batch")
-        self._count(batch)
+    def all_reduce(self, batch: Batch, arrays: tuple[SumArray, ...]) -> bool:
+        """`Batch.all_reduce`, which stands for it."""
+        self._check_use()
+        if batch is not self.current or batch.is_done:
+            raise UsageError(f"{batch} is not the batch in hand: call all_reduce() before done(), in its own round")
+        assert self._source is not None
+        return self._source.all_reduce(arrays)
 
     def done(self, batch: Batch, **metrics: float) -> None:
         """Mark the batch as done.  Raises UsageError also for a batch that this data set never gave."""
@@ -150,42 +158,7 @@ class Data:
             raise UsageError("done() of a batch that this data set never gave: pass the batch of the loop")
         if batch.is_done:
             raise UsageError(f"{batch} is done already: call done() once for each batch")
-        assert self._driver is not None
-        if self._has_servers:
-            if not batch.is_pushed and self._driver.is_in_hand(batch.flight):
-                raise UsageError(f"{batch} is not pushed: call model.push(gradients) before batch.done()")
-        else:
-            self._driver.handle(BatchDone(flight=batch.flight))
-        if metrics:
-            self.metrics |= finite(metrics)
-        self._count(batch)
-
-    def _count(self, batch: Batch) -> None:
+        assert self._source is not None
+        self._source.finish(batch, self.metrics | finite(metrics))
+        self.metrics |= finite(metrics)
         batch.close()
-        self._progress += 1
-        self._samples += len(batch)
-
-    def _report(self) -> ReportDue:
-        """Called in the stream's thread; reads fields that only the script's thread writes."""
-        before = self._advanced
-        self._advanced, rate = rate_since(before, (monotonic(), self._samples))
-        if rate and self._driver is not None:
-            waited_s, since_s = self._driver.waited_s, max(self._advanced[0] - before[0], 1e-3)
-            self._waiting_share = min(1.0, (waited_s - self._waited_s) / since_s)
-            self._waited_s = waited_s
-        return ReportDue(
-            steps=self._progress,
-            samples_per_s=rate,
-            metrics=dict(self.metrics),
-            waiting_share=self._waiting_share,
-        )
-
-
-def rate_since(last: tuple[float, int], now: tuple[float, int]) -> tuple[tuple[float, int], float]:
-    """The moment (s, samples done) to measure from next, and samples/s since `last`; (`last`, 0) without new samples.
-
-    A batch may last longer than the time between two reports.  Time without samples counts for the next report: else a
-    batch of a minute would look like one of a second, and the master would take its trainer for hung.
-    """
-    samples = now[1] - last[1]
-    return (now, samples / max(now[0] - last[0], 1e-3)) if samples > 0 else (last, 0.0)

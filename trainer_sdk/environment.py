@@ -95,8 +95,8 @@ VARIABLES: Final = (
     ),
     Variable(
         name="EDL_CHECKPOINT_EVERY_S",
-        readers="trainer, master",
-        meaning="seconds between checkpoints; a trainer reads it when its script keeps the model itself",
+        readers="master",
+        meaning="seconds between checkpoints",
         default="60",
         example="60",
     ),
@@ -191,7 +191,6 @@ class Environment:
     grace_s: float
     tier: str
     checkpoint_uri: str
-    checkpoint_every_s: float
     checkpoint_start: str
     when_unreadable: WhenUnreadable
     token_file: str
@@ -257,7 +256,6 @@ def parse_environment(variables: Mapping[str, str], *, role: str = "trainer") ->
         grace_s=_seconds(variables, "EDL_GRACE_S", default=30.0, may_be_zero=True),
         tier=variables.get("EDL_TIER") or "core",
         checkpoint_uri=variables.get("EDL_CHECKPOINT_URI") or "",
-        checkpoint_every_s=_seconds(variables, "EDL_CHECKPOINT_EVERY_S", default=60.0),
         checkpoint_start=variables.get("EDL_CHECKPOINT_START") or "",
         when_unreadable=_when_unreadable(variables),
         token_file=variables.get("EDL_TOKEN_FILE") or "",

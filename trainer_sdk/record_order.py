@@ -116,6 +116,8 @@ class RecordOrder:
         The array is the caller's own, so a script may write to it; torch warns of arrays that are read-only.
         """
         bounds = positions.bounds
+        if not bounds:
+            return np.empty(0, dtype=np.int64)
         if len(bounds) == 2:
             return self._range(bounds[0], bounds[1]).copy()
         return np.concatenate([self._range(start, stop) for start, stop in positions.ranges()])

@@ -9,8 +9,8 @@
             batch.done(loss=...)
 
 The session connects to the master at the first batch, pull or rank; everything is declared by then.  It belongs to the
-process and the thread that opened it.  Not here: the loop (`dataset`, `group.group_steps`), the model (`tables`,
-`own_model`), the threads (`runtime`, `group.member_runtime`).
+process and the thread that opened it.  Not here: the loop (`dataset`, `leased_batches`, `group.group_steps`), the model
+(`tables`, `own_model`), the threads (`runtime`, `group.member_runtime`).
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ import sys
 import traceback
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from master.api.identities import Incarnation, MemberName, OptimiserSpec
+from master.api.checkpoints.folder_lock import FolderLock, hold_as_writer
+from master.api.checkpoints.storage import open_storage
+from master.api.identities import DatasetSpec, Incarnation, MemberName, OptimiserSpec
 from master.api.messages.from_members import Declare
 from master.api.wire.hello import Hello
-from trainer_sdk.dataset import Data
+from trainer_sdk.dataset import BatchSource, Data
 from trainer_sdk.environment import Environment, parse_environment
-from trainer_sdk.errors import CheckpointError, GracePeriodExpired, UsageError
+from trainer_sdk.errors import GracePeriodExpired, UsageError
+from trainer_sdk.leased_batches import LeasedBatches
 from trainer_sdk.master_stream import DRAIN_LIMIT_S, MasterAddress
-from trainer_sdk.own_model import Arrays, OwnModel, RestoreHook, SaveHook
 from trainer_sdk.protocol.trainer_events import (
     FinalHookRun,
     Finish,
     FinishReason,
-    RequestCheckpoint,
-    Restart,
     SpecDeclared,
 )
 from trainer_sdk.protocol.trainer_state import start
@@ -54,12 +54,13 @@ if TYPE_CHECKING:
     from trainer_sdk.group.group_steps import GroupSteps
     from trainer_sdk.group.member_runtime import MemberRuntime
     from trainer_sdk.group.port import GroupFinish, ReplicaState
+    from trainer_sdk.own_model import Arrays, OwnModel, RestoreHook, SaveHook
     from trainer_sdk.tables import Tables
 
 MASTER_BUDGET_S: Final = 120.0
 SERVER_BUDGET_S: Final = 120.0
 TRACEBACK_LINES: Final = 20  # of a script that raised, as its author sees them in the job's status
-FinalHook = Callable[[Arrays], object]
+FinalHook = Callable[["Arrays"], object]
 
 
 class Session:
@@ -74,8 +75,8 @@ class Session:
         self._drain_deadline_s = math.inf  # drain deadline (monotonic), once this trainer has to leave
         self._data: Data | None = None
         self._tables: Tables | None = None
-        self._save: tuple[SaveHook, RestoreHook] | None = None
         self._own: OwnModel | None = None
+        self._folder_lock: FolderLock | None = None
         self._replica: ReplicaState | None = None
         self._group: GroupSteps | None = None
         self._final: FinalHook | None = None
@@ -95,20 +96,16 @@ class Session:
 
         Iterate over the result, in the process that opened the session; worker processes get record numbers.  A job
         has one data set, and its size, epochs and seed never change.  With neither `tables` nor `own_model` EDL shares
-        out the records and keeps no model: what trainers have learned is the script's to save.
+        out the records and keeps no model: what trainers have learned is the script's to save.  With `own_model`
+        `batch_size` is that of a step over all trainers, and does not change either.
         """
         self._check_declaring("dataset()")
         if self._data is not None or self._group is not None:
             spec = self._group.spec if self._group is not None else self._declared().spec
             raise UsageError(f"dataset() a second time: this job trains {spec.name!r}")
-        self._data = Data(
-            dataset_spec(name, size=size, epochs=epochs, batch_size=batch_size, seed=seed),
-            start=self._start,
-            check_use=self._owner.check,
-            prepare=self._prepare,
-            conclude=self._conclude,
-            budget_s=self._budget_s,
-        )
+        spec = dataset_spec(name, size=size, epochs=epochs, batch_size=batch_size, seed=seed)
+        self._data = Data(spec, start=self._open_source, check_use=self._owner.check)
+        self._make_own_steps()
         return self._data
 
     def tables(self, tables: Mapping[str, TableDeclaration], *, optimiser: OptimiserSpec | None = None) -> Tables:
@@ -141,12 +138,16 @@ class Session:
         """Declares that the script keeps its model: `save()` returns its arrays, `restore(arrays)` puts them back.
 
         Model and data position are then committed together, every EDL_CHECKPOINT_EVERY_S, at the end, and at
-        `checkpoint()`.  `restore` runs before the first batch, with None if there is no checkpoint, and again after a
-        roll-back.  For jobs of one trainer (rules 33 to 35).
+        `checkpoint()`.  `restore` runs before the first batch, with None if there is no checkpoint, and again where
+        this trainer takes the model of another one.  The job is a group (spec.group); on several trainers the loop sums
+        what it adds to the model, by `Batch.all_reduce`.
         """
         self._check_declaring("own_model()")
         self._check_first_model()
-        self._save = save, restore
+        from trainer_sdk.own_model import OwnModel  # noqa: PLC0415  scripts with tables need none
+
+        self._replica = self._own = OwnModel(save, restore)
+        self._make_own_steps()
 
     def replicate(self, replica: ReplicaState) -> None:
         """Declares that every trainer of this job holds this replica: the job is a group (promise M10)."""
@@ -156,7 +157,7 @@ class Session:
 
     @property
     def replica(self) -> ReplicaState | None:
-        """What `replicate` declared; None before."""
+        """What `replicate` or `own_model` declared; None before."""
         return self._replica
 
     def group_steps(
@@ -172,14 +173,11 @@ class Session:
             raise UsageError("group_steps() without a model: call replicate() first")
         if self._group is not None or self._data is not None:
             raise UsageError("a second data set: a job has one")
-        from trainer_sdk.group.group_steps import GroupSteps  # noqa: PLC0415  scripts with tables need none
         from trainer_sdk.group.joining import global_batch_of  # noqa: PLC0415
 
         records = global_batch_of(global_batch, self.environment)
         spec = dataset_spec(name, size=size, epochs=epochs, batch_size=records, seed=seed)
-        self._group = GroupSteps(
-            spec, join=self._join_group, check_use=self._owner.check, conclude=self._conclude_group
-        )
+        self._group = self._new_steps(spec)
         return self._group
 
     def on_final(self, hook: FinalHook) -> None:
@@ -250,17 +248,19 @@ class Session:
     def checkpoint(self) -> str:
         """Commits the script's own model with the positions it has trained; returns the manifest's id.
 
-        Raises UsageError inside an unfinished batch (is it in the model or not?), CheckpointError when it could not be
-        committed: training may continue.
+        One of several trainers calls it: `if session.is_leader`.  Raises UsageError inside an unfinished batch (is it
+        in the model or not?), CheckpointError when it could not be committed: training may continue.
         """
         self._owner.check()
-        if self._save is None:
+        if self._own is None:
             raise UsageError("checkpoint() is for own_model(); tables on parameter servers are committed by themselves")
-        driver = self._start()
-        if driver.state.flights:
-            raise UsageError("checkpoint() within a batch: call batch.done() first, so that model and marks agree")
-        assert self._own is not None
-        return self._own.checkpoint(driver)
+        current = self._declared().current
+        if current is not None and not current.is_done:
+            raise UsageError("checkpoint() within a batch: call batch.done() first, so that model and position agree")
+        group = self._steps_of_group
+        if current is not None and not group.is_leader:
+            raise UsageError("checkpoint() by several trainers: let one of them call it, `if session.is_leader`")
+        return group.checkpoint()
 
     # ---- ending -----------------------------------------------------------------------------------------------------
 
@@ -277,8 +277,7 @@ class Session:
         atexit.unregister(self._left_open)
         with ExitStack() as steps:
             steps.callback(self._signal.restore)
-            if self._own is not None:
-                steps.callback(self._own.close)
+            steps.callback(self._release_folder)
             if self._standalone is not None:
                 steps.callback(self._standalone.stop)
             if self._tables is not None:
@@ -318,32 +317,11 @@ class Session:
 
     # ---- what the loop calls ----------------------------------------------------------------------------------------
 
-    def _prepare(self, need: Restart | RequestCheckpoint | None) -> None:
-        """Restores the script's own model, or commits it when due, before a batch is given."""
-        if self._own is None:
-            return
-        assert self._driver is not None
-        if isinstance(need, Restart):
-            self._own.restart(need.file)
-        elif need is not None or (self._own.is_due and not self._driver.state.flights):
-            self._try_checkpoint()
-
-    def _try_checkpoint(self) -> None:
-        assert self._own is not None
-        assert self._driver is not None
-        try:
-            self._own.checkpoint(self._driver)
-        except CheckpointError as error:
-            sys.stderr.write(f"edl: {error}; training continues, the next checkpoint will be attempted\n")
-
     def _conclude(self, finish: Finish) -> None:
-        """Called as the loop ends: last checkpoint, callbacks, or the final hook."""
+        """Called as the loop ends: callbacks, or the final hook."""
         assert self._driver is not None
         self._ending = finish.reason
         if finish.reason is FinishReason.DRAINED:
-            if self._own is not None and self._driver.state.applied != self._driver.state.committed:
-                with suppress(GracePeriodExpired):  # the batches since the last checkpoint are trained again
-                    self._try_checkpoint()
             self._run_drain_callbacks()
         elif finish.final_saver and self._final is not None:
             self._final(self._tables.pull() if self._tables is not None else {})
@@ -368,6 +346,31 @@ class Session:
 
     # ---- starting ---------------------------------------------------------------------------------------------------
 
+    def _make_own_steps(self) -> None:
+        """A script that keeps its model trains the steps of a group; `dataset` and `own_model` come in either order."""
+        if self._own is not None and self._data is not None:
+            self._group = self._new_steps(self._data.spec)
+
+    def _new_steps(self, spec: DatasetSpec) -> GroupSteps:
+        from trainer_sdk.group.group_steps import GroupSteps  # noqa: PLC0415  scripts with tables need none
+
+        return GroupSteps(spec, join=self._join_group, check_use=self._owner.check, conclude=self._conclude_group)
+
+    def _open_source(self) -> BatchSource:
+        """Where the batches of `dataset` come from; called with the first one."""
+        data = self._declared()
+        if self._own is not None and self._group is not None:
+            from trainer_sdk.own_model import StepBatches  # noqa: PLC0415  scripts with tables need none
+
+            return StepBatches(self._group, self._own)
+        return LeasedBatches(
+            self._start(),
+            epoch_size=data.spec.size,
+            metrics=lambda: data.metrics,
+            conclude=self._conclude,
+            budget_s=self._budget_s,
+        )
+
     def _start(self) -> TrainerDriver:
         """The connected driver; nothing can be declared from then on."""
         if self._driver is not None and self._is_started:
@@ -383,11 +386,9 @@ class Session:
     def _unwind(self) -> None:
         driver, self._driver = self._driver, None
         standalone, self._standalone = self._standalone, None
-        own, self._own = self._own, None
         if driver is not None:
             driver.stream.close(farewell_s=0.0)
-        if own is not None:
-            own.close()
+        self._release_folder()
         if standalone is not None:
             standalone.stop()
 
@@ -399,15 +400,6 @@ class Session:
             self._standalone = Standalone(environment)
             environment = self._standalone.start(has_tables=self._tables is not None)
         self._joined = environment
-        if self._save is not None:
-            save, restore = self._save
-            self._own = OwnModel(
-                save,
-                restore,
-                uri=environment.checkpoint_uri,
-                every_s=environment.checkpoint_every_s,
-                budget_s=self._budget_s,
-            )
         state = start(
             name=MemberName(environment.name),
             ordinal=environment.ordinal,
@@ -419,7 +411,7 @@ class Session:
             TrainerDriver(state, check_alive=standalone.check) if standalone else TrainerDriver(state)
         )
         tables = self._tables.specs if self._tables is not None else ()
-        driver.handle(SpecDeclared(spec=Declare(dataset=data.spec, tables=tables, own_model=self._save is not None)))
+        driver.handle(SpecDeclared(spec=Declare(dataset=data.spec, tables=tables)))
         if self.is_draining:
             self._drain()
         hello = Hello(job=environment.job, software="edl trainer")
@@ -440,6 +432,8 @@ class Session:
             if not environment.master:
                 self._standalone = Standalone(environment)
                 environment = self._standalone.start(is_group=True)
+            if environment.checkpoint_uri:
+                self._folder_lock = hold_as_writer(open_storage(environment.checkpoint_uri))
             runtime = join_group(
                 environment,
                 self._replica,
@@ -479,6 +473,12 @@ class Session:
         if self._member is not None:
             self._member.drain(deadline_s=self._drain_deadline_s - monotonic(), reason="SIGTERM")
 
+    def _release_folder(self) -> None:
+        """From now on another run may write into the checkpoint folder."""
+        lock, self._folder_lock = self._folder_lock, None
+        if lock is not None:
+            lock.release()
+
     def _declared(self) -> Data:
         if self._data is None:
             raise UsageError("no data set yet: call session.dataset(...) first")
@@ -490,7 +490,7 @@ class Session:
             raise UsageError(f"{what} after the first batch, pull or rank: declare everything before")
 
     def _check_first_model(self) -> None:
-        if self._tables is not None or self._save is not None or self._replica is not None:
+        if self._tables is not None or self._replica is not None:
             raise UsageError("a second model: a job has one, declared by tables(), own_model() or replicate() once")
 
 

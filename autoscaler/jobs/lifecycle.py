@@ -265,7 +265,7 @@ def _begin_finishing(life: Life, event: EndReached, now_s: float) -> LifeTransit
     reason = CompletionReason.ALL_TRAINED
     if not event.is_model_kept:
         reason = CompletionReason.NO_MODEL_KEPT
-        message += "; no model is kept: the job has no parameter servers, and its script declared no own_model()"
+        message += "; no model is kept: the job has no parameter servers, and is no group"
     life = replace(
         life,
         stage=LifeStage.FINISHING,

@@ -40,9 +40,7 @@ def refounding_transaction(
     known = read_record(LineageRecord, before, keys.lineage)
     number = 1 + max(head.lineage, above, known.number if known else 0)
     lineage = LineageRecord(number=Lineage(number), base=head.id, quarantine=head.quarantine)
-    # a job with servers has tables, plain sharding has no files, a group has a state
-    own_model = bool(head.files) and not head.tables and head.state is None
-    dataset = DatasetRecord(dataset=head.dataset, tables=head.tables, own_model=own_model)
+    dataset = DatasetRecord(dataset=head.dataset, tables=head.tables)
     return Transaction(
         term=term,
         writes=(

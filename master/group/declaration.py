@@ -53,8 +53,6 @@ def _problem(state: GroupState, message: Declare) -> Refused | None:
         return Refused(field="dataset.size", message="size x epochs is above 2**62; train fewer epochs in one job")
     if message.tables:
         return Refused(field="tables", message="a group has no parameter servers: its trainers hold the model")
-    if message.own_model:
-        return Refused(field="own_model", message="is True; in a group every trainer holds the model: use its runtime")
     holds = state.dataset or state.pending_declaration
     known = holds.dataset if holds else state.head.dataset if state.head else None
     for field in ("name", "size", "epochs", "seed", "batch_size") if known else ():

@@ -19,7 +19,6 @@ from master.api.messages.from_members import (
     GroupMessage,
     Leave,
     MemberMessage,
-    OfferCheckpoint,
     Progress,
     RegisterServer,
     RegisterTrainer,
@@ -27,7 +26,7 @@ from master.api.messages.from_members import (
 )
 from master.api.messages.to_members import Fenced, Refused
 from master.errors import InvariantViolationError
-from master.job.commit import commit_protocol, head_swap, model_offers
+from master.job.commit import commit_protocol, head_swap
 from master.job.dispatch import high_water, skip_agreement
 from master.job.domain.durable_records import (
     ChangeTable,
@@ -73,7 +72,7 @@ from master.job.servers import disconnect_grace, server_handlers, server_release
 from master.job.state.job_state import JobStep, MasterState, Turn
 from master.job.state.members import Trainer
 from master.job.state.protocol_state import BucketMoves, RecoveryStage, ServerScale
-from master.job.trainers import job_spec, model_holder, trainer_handlers, trainer_loss
+from master.job.trainers import job_spec, trainer_handlers, trainer_loss
 
 
 def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> JobStep:
@@ -161,7 +160,6 @@ _TRAINER_HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Trainer, A
     Return: trainer_handlers.handle_return,
     Progress: trainer_handlers.handle_progress,
     Failed: trainer_loss.handle_failed,
-    OfferCheckpoint: lambda turn, trainer, offer: model_offers.handle_offer(turn, trainer.key, offer),
     FinalSaved: trainer_handlers.handle_final_saved,
     Leave: lambda turn, trainer, _: trainer_loss.handle_leave(turn, trainer),
 }
@@ -208,7 +206,6 @@ def _handle_persisted(turn: Turn, event: Persisted) -> None:
             high_water.handle_recorded(turn)
         case RecordDataset() as write:
             job_spec.handle_recorded(turn, write)
-            model_holder.admit_first(turn)
         case RecordServers() as write:
             server_scaling.handle_recorded(turn, write)
         case ChangeTable() as write:

@@ -50,7 +50,7 @@ def _of_members(state: MasterState) -> Iterator[tuple[Instant, Deadline]]:
 def _of_commit(state: MasterState) -> Iterator[tuple[Instant, Deadline]]:
     commit = state.commit
     is_waiting = commit.phase is CommitPhase.IDLE and state.stage is RecoveryStage.SERVING and state.dataset is not None
-    if is_waiting and commit.due is not None and not state.has_own_model and not state.is_complete:
+    if is_waiting and commit.due is not None and not state.is_complete:
         yield commit.due, CommitDue(deadline=commit.due)
     if commit.cut and commit.expires is not None and commit.phase is CommitPhase.HOLDING:
         yield commit.expires, HoldExpired(cut=commit.cut)

@@ -50,6 +50,7 @@ class ChaosJobShape(LedgerShape):
     buckets: int = 64
     most_trainers: int = 4
     most_servers: int = 0  # 0: their number is fixed
+    is_group: bool = False
     copies: int = 1  # of each bucket
     checkpoint_every_s: float = 1.5
     leader_ttl_s: int = 3
@@ -75,6 +76,7 @@ def job_yaml(name: str, shape: ChaosJobShape, diaries: Path, haste: Path) -> str
         containers:
           - name: server
             resources: {{requests: {{cpu: 500m, memory: 128Mi}}}}"""
+    group = "\n  group: {}" if shape.is_group else ""
     return f"""
 apiVersion: edl.dev/v1alpha1
 kind: TrainingJob
@@ -90,7 +92,7 @@ spec:
         containers:
           - name: trainer
             command: [{", ".join(f'"{word}"' for word in command)}]
-            resources: {{requests: {{cpu: 1, memory: 128Mi}}}}{servers if shape.servers else ""}
+            resources: {{requests: {{cpu: 1, memory: 128Mi}}}}{servers if shape.servers else ""}{group}
   master:
     template:
       spec:

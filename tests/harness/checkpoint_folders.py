@@ -1,8 +1,6 @@
 """Checkpoint folders as members of a job and its master write them: of a group, and of parameter servers."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from master.api.checkpoints.audit import write_head_hint
 from master.api.checkpoints.checkpoint_files import write_manifest
@@ -25,7 +23,6 @@ from master.api.messages.generations import StateId
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.group.captured_state import write_copy
 from trainer_sdk.group.port import CapturedState
-from trainer_sdk.own_model import write_model
 from trainer_sdk.pserver.tables.bucket_codec import encode_bucket
 from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.tables.model import Model
@@ -92,11 +89,9 @@ def commit_tables(storage: LocalStorage, tables: tuple[TableSpec, ...], servers:
     return model
 
 
-def commit_own_model(storage: LocalStorage, arrays: Mapping[str, Any]) -> Manifest:
-    """A checkpoint of a script's own model."""
-    data = PositionSet.span(0, DATASET.size)
-    file = write_model(storage, "model-1.npz", arrays, applied=data, lineage=Lineage(1))
-    return _commit(storage, replace(_manifest("000001-0000000001-000001-0c", data=data, step=3), files=(file,)))
+def commit_plain(storage: LocalStorage) -> Manifest:
+    """A checkpoint of plain sharding, which holds no model."""
+    return _commit(storage, _manifest("000001-0000000001-000001-0c", data=PositionSet.span(0, DATASET.size), step=3))
 
 
 def _manifest(name: str, *, data: PositionSet, step: int) -> Manifest:

@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc.aio
 
 from master.api.edl.master.v1 import master_pb2_grpc
-from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, MemberName
+from master.api.identities import DatasetSpec, Incarnation, MemberName
 from master.api.messages.from_members import Ack, Acquire, Declare, RegisterTrainer
 from master.api.messages.to_members import Declared, Ended, Fenced, Granted, Registered, Wait
 from master.api.positions import EMPTY, PositionSet
@@ -210,15 +210,12 @@ class Sharder:
         self.shards = shards
         self.trained: list[PositionSet] = []
         self.held = ()
-        self.lineage = NO_LINEAGE
         self.requests = itertools.count(1)
         self.terms = set()
         self.fenced = 0
 
     def registration(self) -> RegisterTrainer:
-        return RegisterTrainer(
-            name=self.name, ordinal=0, incarnation=self.incarnation, lineage=self.lineage, held=self.held
-        )
+        return RegisterTrainer(name=self.name, ordinal=0, incarnation=self.incarnation, held=self.held)
 
     async def register(self, member: MemberStream) -> Registered:
         """Registers and declares the data set; `acquire` or `run` come next."""
@@ -228,7 +225,7 @@ class Sharder:
             if isinstance(await member.receive_one(Declared, Fenced), Declared):
                 break
             self.held = ()  # a first lineage was begun meanwhile: once more (rule 14)
-        self.lineage, self.held = registered.lineage, registered.kept
+        self.held = registered.kept
         self.terms.add(registered.term)
         return registered
 

@@ -142,6 +142,7 @@ class ThreadSteps:
         self._at_close = []
         self.step = self.size = 0
         self.given = []  # the shares
+        self.reported = []  # metrics
 
     @property
     def _attempt(self):
@@ -181,6 +182,11 @@ class ThreadSteps:
             return False
         self.group.sums[self._number].exchange(self.rank, None)
         return self._attempt.late != self.rank
+
+    complete_step = end_step
+
+    def report(self, metrics):
+        self.reported.append(dict(metrics))
 
     def gather(self, data):
         if self._attempt.step in self.group.broken_gathers:

@@ -52,7 +52,7 @@ PARENT: Final = ManifestId("000001-0000000005-000009")
 LINEAGE: Final = Lineage(2)
 RECORDS: Final[Mapping[str, Any]] = {
     "lineage": LineageRecord(number=LINEAGE, base=PARENT, quarantine=QUARANTINE),
-    "dataset": DatasetRecord(dataset=DATASET, tables=TABLES, own_model=False),
+    "dataset": DatasetRecord(dataset=DATASET, tables=TABLES),
     "route": Route(
         revision=4,
         lineage=LINEAGE,

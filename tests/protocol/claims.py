@@ -14,8 +14,6 @@ from master.job.state import bucket_table as tables
 from tests.protocol import ledger
 from tests.protocol.masters import Etcd
 from tests.protocol.servers import ServerProcess
-from tests.protocol.trainers import TrainerProcess
-from trainer_sdk.protocol.trainer_state import TrainerPhase
 
 
 def wrong_with_new_head(etcd: Etcd, new: Manifest, positions: int, *, is_plain: bool) -> str | None:
@@ -150,19 +148,6 @@ def _copy(holder: ServerProcess, b: int, version: Version, since: Version) -> le
         return next(content for bucket, content, _ in holder.staged if bucket == b)
     if live is not None and since <= live.version < version:
         return dict(holder.live)[BucketId(b)]
-    return None
-
-
-def wrong_with_trainer(etcd: Etcd, process: TrainerProcess | None, *, is_strict: bool) -> str | None:
-    """I2 where this trainer holds the model: that of the current world contains head."""
-    head, lineage = etcd.durable.head, etcd.durable.lineage
-    if process is None or not process.model or process.state.phase is TrainerPhase.LEFT:
-        return None
-    counts = process.model[0][1]
-    if is_strict and counts != ledger.exactly(process.state.applied, len(counts)):
-        return f"I1: the model is marked {list(process.state.applied)} and has applied {counts} times"
-    if head and lineage and process.state.lineage == lineage.number and (lost := head.data - process.state.applied):
-        return f"I2: head has {list(lost)}, the model of the same world has not"
     return None
 
 

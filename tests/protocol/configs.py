@@ -46,11 +46,6 @@ CONFIGS: Final[Mapping[str, Setting]] = {
     "three-servers": Setting(servers=3, buckets=3, faults=Faults(trainer_crash=1)),
     "plain": Setting(servers=0, positions=3, faults=Faults(trainer_crash=1, pause=1)),
     "plain-masters": Setting(servers=0, positions=3, faults=Faults(trainer_crash=1, take_over=1)),
-    "model": Setting(servers=0, trainers=1, positions=3, own_model=True, faults=Faults(trainer_crash=1, pause=1)),
-    "model-masters": Setting(
-        servers=0, trainers=1, positions=2, own_model=True, faults=Faults(trainer_crash=1, take_over=1)
-    ),
-    "model-two": Setting(servers=0, positions=2, own_model=True, faults=Faults(trainer_crash=1, pause=1)),
     "two-buckets": Setting(servers=1, buckets=2, faults=Faults(trainer_crash=1, server_crash=1)),
     # those that are left keep what they have (rule 30)
     "keep": Setting(keeps=True, faults=Faults(server_crash=1)),

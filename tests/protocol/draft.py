@@ -96,12 +96,6 @@ class Draft:
             self.wrong(self.cast.wrong_with_server(self.etcd, slot))
         if self.cast.setting.is_moving:
             self.wrong(self.cast.wrong_with_owners(self.etcd, self.answered, *self.servers))
-        if self.cast.setting.own_model:
-            owner = self.cast.masters[self.leader].state.owner
-            for slot in self.trainers:
-                process = self.cast.trainers[slot].process
-                if process is not None and self.cast.trainer_key(process) == owner:
-                    self.wrong(self.cast.wrong_with_trainer(self.etcd, slot))
         return self
 
     # ---- masters ----------------------------------------------------------------------------------------------

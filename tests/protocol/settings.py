@@ -54,7 +54,6 @@ class Setting:
     quarantine_after: int = 9
     has_near_mark: bool = False  # the high-water mark is moved position by position, and the store may be slow with it
     faults: Faults = field(default_factory=Faults)
-    own_model: bool = False  # without servers: the trainer keeps the model itself
     is_slow: bool = False  # other things may happen between a pull and its push
     is_pruned: bool = True  # what can have no effect is dropped; False when a rule is left out and it might have one
     keeps_orphans: bool = False  # manifests that can never be adopted too, for the same reason
@@ -92,4 +91,4 @@ class Setting:
 
 
 def recorded(setting: Setting) -> Etcd:
-    return masters.founded(DatasetRecord(dataset=setting.dataset, tables=setting.tables, own_model=setting.own_model))
+    return masters.founded(DatasetRecord(dataset=setting.dataset, tables=setting.tables))

@@ -9,12 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from master.api.identities import Incarnation, Lineage, MemberName, Route, Version
-from master.api.messages.checkpoint_files import BucketMarks, FileRecord
 from master.api.messages.from_members import Declare, Leave, TrainerMessage
 from master.api.positions import PositionSet
-from tests.protocol import ledger
 from tests.protocol.interning import hashed_once
-from tests.protocol.ledger import Ledgers
 from tests.protocol.servers import Pulled
 from trainer_sdk.protocol import trainer_events, trainer_state, transitions
 from trainer_sdk.protocol.trainer_events import FinishReason
@@ -44,8 +41,6 @@ class TrainerProcess:
     computed: tuple[Gradient, ...] = ()
     waits_for: int | None = None  # the request that the master has told to wait with
     ending: FinishReason | None = None
-    model: Ledgers = ()  # of a script that keeps its own
-    offers: int = 0  # told apart from the one before, no more
     __hash__ = hashed_once
 
     def owed(self, gradient: Gradient) -> PositionSet:
@@ -81,12 +76,7 @@ def started(
     name: MemberName, ordinal: int, incarnation: Incarnation, declared: Declare, *, pipeline: int
 ) -> TrainerProcess:
     state = trainer_state.start(name=name, ordinal=ordinal, incarnation=incarnation)
-    process = TrainerProcess(state=state, model=_blank(declared) if declared.own_model else ())
-    return handled(process, trainer_events.SpecDeclared(spec=declared), pipeline).process
-
-
-def _blank(declared: Declare) -> Ledgers:
-    return ledger.blank((0,), declared.dataset.size * declared.dataset.epochs)
+    return handled(TrainerProcess(state=state), trainer_events.SpecDeclared(spec=declared), pipeline).process
 
 
 def pulled(process: TrainerProcess, models: tuple[Pulled, ...], pipeline: int) -> TrainerStep:
@@ -109,24 +99,9 @@ def pulled_and_computed(process: TrainerProcess, models: tuple[Pulled, ...], pip
 
 
 def trained(process: TrainerProcess, pipeline: int) -> TrainerStep:
-    """A job without servers: the script has done its oldest batch, in its own model if it has one."""
+    """A job without servers: the script has done its oldest batch."""
     flight, *others = process.given
-    positions = next(f.positions for f in process.state.flights if f.number == flight)
-    after = replace(process, given=tuple(others), model=ledger.added(process.model, PositionSet.of(0), positions))
-    return handled(after, trainer_events.BatchDone(flight=flight), pipeline)
-
-
-def wrote(process: TrainerProcess, pipeline: int) -> TrainerStep:
-    """The script has written its model between two batches, and offers the file (rule 35)."""
-    state, offers = process.state, (process.offers + 1) % 2
-    file = FileRecord(
-        name=f"of {state.incarnation}",
-        size_bytes=0,
-        digest=ledger.as_digest(process.model),
-        lineage=state.lineage,
-        marks=(BucketMarks(buckets=PositionSet.of(0), applied=state.applied),),
-    )
-    return handled(replace(process, offers=offers), trainer_events.CheckpointWritten(offer=offers, file=file), pipeline)
+    return handled(replace(process, given=tuple(others)), trainer_events.BatchDone(flight=flight), pipeline)
 
 
 def answered(process: TrainerProcess, gradient: Gradient, answer: PushAnswer, pipeline: int) -> TrainerStep:
@@ -181,9 +156,6 @@ def _once(process: TrainerProcess, event: trainer_events.TrainerEvent) -> Traine
                 after = replace(after, computed=(*after.computed, gradient))
             case trainer_events.UseRoute(route=route):
                 after = replace(after, route=_slim(route))
-            case trainer_events.Restart(file=file) if after.model and after.state.spec:
-                contents = ledger.of_files((file,) if file else ())
-                after = replace(after, model=tuple(contents.items()) or _blank(after.state.spec))
             case trainer_events.Finish(reason=ending):
                 after = replace(after, ending=ending)
                 is_told_end |= ending is FinishReason.ENDED

@@ -156,7 +156,6 @@ class Cast:
             lambda process, models: self._trainer(trainers.pulled_and_computed(process, models, pipeline))
         )
         self.train_step = Remembered(lambda process: self._trainer(trainers.trained(process, pipeline)))
-        self.write_step = Remembered(lambda process: self._trainer(trainers.wrote(process, pipeline)))
         self.answer_step = Remembered(lambda *answer: self._trainer(trainers.answered(*answer, pipeline)))
         self.deadlines = Remembered(lambda m: tuple(d for _, d in job.deadlines(self.masters[m].state)))
         self.wrong_with_server = Remembered(
@@ -167,11 +166,6 @@ class Cast:
         self.wrong_with_owners = Remembered(
             lambda etcd, answered, *slots: claims.wrong_with_owners(
                 self.etcds[etcd], answered, tuple(self.servers[slot].process for slot in slots)
-            )
-        )
-        self.wrong_with_trainer = Remembered(
-            lambda etcd, slot: claims.wrong_with_trainer(
-                self.etcds[etcd], self.trainers[slot].process, is_strict=setting.is_strict
             )
         )
 
@@ -211,7 +205,6 @@ class Cast:
             Declare(
                 dataset=replace(self.setting.dataset, batch_size=self.setting.batches[trainer]),
                 tables=self.setting.tables,
-                own_model=self.setting.own_model,
             ),
             pipeline=self.setting.pipeline,
         )

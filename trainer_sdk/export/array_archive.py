@@ -1,6 +1,6 @@
 """A NumPy archive in a checkpoint storage, read array by array: what is not asked for takes no memory.
 
-`read_model` of `own_model` reads a whole file, as a trainer needs it.  A checkpoint of Adam holds three times the model
+`group.array_files` reads a whole file, as a trainer needs it.  A checkpoint of Adam holds three times the model
 that is exported.
 """
 

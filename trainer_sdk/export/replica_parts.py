@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, Final
 
 from trainer_sdk.errors import CheckpointError
@@ -19,16 +18,13 @@ from trainer_sdk.group.port import CapturedState
 _STATE_VERSION: Final = 1  # of `trainer_sdk.torch.replica_state`
 
 
-def archive_part(archive: ArrayArchive, dtypes: Mapping[str, str] = MappingProxyType({})) -> SavedPart:
-    """All arrays of the archive as one part.  `dtypes`: of arrays that carry what NumPy lacks."""
-    return SavedPart(name=MODEL, tensors={name: _tensor(archive, name, dtypes) for name in archive})
-
-
 def replica_parts(file: str, captured: CapturedState, archive: ArrayArchive) -> dict[str, SavedPart]:
     """The parts by name.  `archive` holds the arrays of `captured`.  Raises CheckpointError, naming the file."""
     parts = _encoded_parts(file, captured.meta)
     if parts is None:
-        return {MODEL: archive_part(archive, captured.dtypes)}
+        return {
+            MODEL: SavedPart(name=MODEL, tensors={name: _tensor(archive, name, captured.dtypes) for name in archive})
+        }
     found: dict[str, SavedPart] = {}
     for name, encoded in parts.items():
         places = dict(_places(encoded, ""))

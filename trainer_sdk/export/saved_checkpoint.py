@@ -17,7 +17,7 @@ from master.api.errors import StorageMissingError
 from master.api.identities import ManifestId
 from trainer_sdk.errors import CheckpointError, UsageError
 from trainer_sdk.export.array_archive import ArrayArchive
-from trainer_sdk.export.replica_parts import archive_part, replica_parts
+from trainer_sdk.export.replica_parts import replica_parts
 from trainer_sdk.export.saved_tensors import MODEL, SavedPart
 from trainer_sdk.export.table_parts import tables_part
 from trainer_sdk.group.captured_state import ARRAY_PREFIX, REST_NAME, digest_arrays, parse_copy
@@ -70,11 +70,11 @@ def open_checkpoint(storage: Storage, manifest: Manifest) -> SavedCheckpoint:
         raise UsageError(f"checkpoint {manifest.id} holds no model: this job's script keeps it by itself")
     if manifest.tables:
         return SavedCheckpoint(manifest=manifest, parts={MODEL: tables_part(storage, manifest)})
+    if manifest.state is None:
+        raise UsageError(f"checkpoint {manifest.id} holds neither tables nor a replica of a group: not supported")
     if len(manifest.files) > 1:
         raise UsageError(f"checkpoint {manifest.id} holds one replica in {len(manifest.files)} shards: not supported")
     (file,) = manifest.files
-    if manifest.state is None:
-        return SavedCheckpoint(manifest=manifest, parts={MODEL: archive_part(ArrayArchive(storage, file))})
     archive = ArrayArchive(storage, file, prefix=ARRAY_PREFIX)
     rest = ArrayArchive(storage, file).get(REST_NAME, _NO_REST)
     loaded = parse_copy(file.name, rest, archive)

@@ -16,14 +16,14 @@ from typing import Any, Final
 import numpy as np
 
 from master.api.checkpoints.storage import Storage
-from master.api.group_shares import copy_marks, data_of
+from master.api.group_shares import copy_marks
 from master.api.identities import DatasetSpec, Lineage
 from master.api.messages.checkpoint_files import FileRecord
 from master.api.messages.generations import StateId
 from master.api.positions import PositionSet
 from trainer_sdk.errors import CheckpointError, UsageError, WireError
+from trainer_sdk.group.array_files import read_arrays, write_arrays
 from trainer_sdk.group.port import CapturedState, HostArray
-from trainer_sdk.own_model import read_model, write_model
 
 MAX_HEADER_BYTES: Final = 64 << 20
 MAX_STATE_BYTES: Final = 1 << 40
@@ -136,14 +136,19 @@ def write_copy(
     }
     arrays = {ARRAY_PREFIX + key: array for key, array in captured.arrays.items()}
     arrays[REST_NAME] = np.frombuffer(json.dumps(rest).encode(), dtype=np.uint8)
-    applied = data_of(dataset, state.step) - skipped
-    record = write_model(storage, name, arrays, applied=applied, lineage=state.lineage)
-    return replace(record, marks=copy_marks(dataset, state.step, skipped, 0))
+    written = write_arrays(storage, name, arrays)
+    return FileRecord(
+        name=name,
+        size_bytes=written.size_bytes,
+        digest=written.digest,
+        lineage=state.lineage,
+        marks=copy_marks(dataset, state.step, skipped, 0),
+    )
 
 
 def read_copy(storage: Storage, file: FileRecord) -> LoadedState:
     """Raises CheckpointError unless the file is the one that was committed, and holds a replica."""
-    held = read_model(storage, file)
+    held = read_arrays(storage, file)
     rest = held.pop(REST_NAME, np.empty(0))
     return parse_copy(file.name, rest, {name.removeprefix(ARRAY_PREFIX): array for name, array in held.items()})
 

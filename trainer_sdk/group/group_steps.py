@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from master.api.group_shares import steps_per_epoch
-from master.api.identities import DatasetSpec
+from master.api.identities import DatasetSpec, ManifestId
 from master.api.positions import PositionSet
 from trainer_sdk.errors import UsageError
 from trainer_sdk.group.member_runtime import MemberRuntime
@@ -75,6 +75,20 @@ class GroupSteps:
     def end_step(self) -> bool:
         """True: the step is complete here; apply it before `next_step`.  False: it is dropped, and comes again."""
         return self._joined.end_step()
+
+    def complete_step(self) -> bool:
+        """As `end_step`, before the gradients are computed: for a step to which no other trainer contributes."""
+        return self._joined.complete_step()
+
+    def checkpoint(self) -> ManifestId:
+        """Commits the replica as it is now, between two steps.  The first call joins the group.
+
+        Raises CheckpointError when it could not be committed, MasterUnavailableError when no answer came.
+        """
+        self._check_use()
+        if self._runtime is None:
+            self._runtime = self._join()
+        return self._runtime.checkpoint()
 
     def gather(self, data: bytes) -> list[bytes]:
         """What all trainers gave, by rank; between a complete step and `next_step`.  Raises StepAborted."""

@@ -33,8 +33,8 @@ def join_group(
     """
     if not environment.is_group:
         raise UsageError(
-            "replicate(): this job is no group, so no other trainer would have this model. Set spec.group in the job's "
-            "file, or start the script with `edl launch --group`"
+            "replicate() or own_model(): this job is no group, so no other trainer would have this model. Set "
+            "spec.group in the job's file, or start the script with `edl launch --group`"
         )
     if not environment.checkpoint_uri:
         raise UsageError(

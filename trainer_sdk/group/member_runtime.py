@@ -15,8 +15,9 @@ from typing import assert_never, cast
 
 from master.api.checkpoints.storage import Storage
 from master.api.group_shares import steps_per_epoch
-from master.api.messages.generations import ReplicaRegistered
-from master.api.messages.to_members import MasterMessage, ToReplica
+from master.api.identities import ManifestId
+from master.api.messages.generations import CopyWanted, ReplicaRegistered
+from master.api.messages.to_members import MasterMessage, OfferAnswered, ToReplica
 from trainer_sdk.collective import CollectiveAborted, CollectiveListener, HostCollective
 from trainer_sdk.errors import CheckpointError, MasterUnavailableError, StepAborted, UsageError, WireError
 from trainer_sdk.group.captured_state import MAX_STATE_BYTES, StateReceiver, read_copy, stream_pieces, write_copy
@@ -108,6 +109,8 @@ class MemberRuntime:
         self._apart_reason = "no answer yet"
         self._report_every_s = FIRST_REPORT_S
         self._is_closed = False
+        self._manifest: ManifestId | None = None  # of the newest checkpoint that this process has offered
+        self._refusal = ""  # of the one that failed last
         self._times = StepTimes()
         self.metrics: Mapping[str, float] = {}
         self._stream = MasterStream(self)
@@ -121,7 +124,7 @@ class MemberRuntime:
             return self._next_step()
 
     def _next_step(self) -> StepShare | GroupFinish:
-        self._handle(StepApplied())
+        self._end_applied_step()
         began_s = monotonic()
         while True:
             with self._changed:
@@ -149,6 +152,14 @@ class MemberRuntime:
             group.all_reduce(array, dtype or None)
 
     def end_step(self) -> bool:
+        is_complete = self.complete_step()
+        if is_complete:
+            with self._changed:
+                self._times.end(monotonic())
+        return is_complete
+
+    def complete_step(self) -> bool:
+        """As `end_step`, before the gradients are computed: for a step to which no other member contributes."""
         words = [effect for effect in self._handle(StepReduced()) if isinstance(effect, ContributeWord)]
         if not words:
             return False
@@ -158,10 +169,7 @@ class MemberRuntime:
         except (CollectiveAborted, WireError):
             self._handle(GroupFailed(number=word.number))
         with self._changed:
-            is_complete = self._state.phase is MemberPhase.COMPLETE
-            if is_complete:
-                self._times.end(monotonic())
-            return is_complete
+            return self._state.phase is MemberPhase.COMPLETE
 
     def _gather_words(self, mine: ContributeWord) -> tuple[StepWord, ...]:
         if self.size == 1:
@@ -210,9 +218,50 @@ class MemberRuntime:
         """A checkpoint at the next boundary, as when one is due."""
         self._handle(CopyDue())
 
+    def checkpoint(self) -> ManifestId:
+        """Commits the replica as it is now, between two steps; the manifest's id.
+
+        Raises CheckpointError when it could not be committed, MasterUnavailableError when no answer came.
+        """
+        self._end_applied_step()
+        began_s, copy, is_asked = monotonic(), 0, False
+        while True:
+            with self._changed:
+                state = self._state
+                if copy and (state.copy is None or state.copy.number != copy):
+                    return self._committed()
+                work = next_work(state)
+                if isinstance(work, FinishScript) or (isinstance(work, GiveStep) and state.step <= state.committed):
+                    return self._committed()
+                if self._complaint:
+                    raise UsageError(self._complaint)
+                if isinstance(work, GiveStep) and not is_asked:
+                    is_asked, self._refusal = True, ""
+                    self._handle(CopyWanted(deadline_s=self._master_budget_s))
+                    continue
+                if isinstance(work, Await | GiveStep):
+                    self._wait(began_s)
+                    if monotonic() - began_s > self._master_budget_s:
+                        budget_s = self._master_budget_s
+                        raise MasterUnavailableError(f"the master did not commit the checkpoint within {budget_s:g} s")
+                    continue
+            if isinstance(work, TakeCopy):
+                copy = work.number
+            self._carry_out(work)
+
+    def _committed(self) -> ManifestId:
+        state = self._state
+        head = state.offered.head if state.offered is not None else None
+        is_head = head is not None and head.state.step == state.committed
+        manifest = head.manifest if head is not None and is_head else self._manifest
+        if manifest is None or state.step > state.committed:
+            problem = self._refusal or "no step is trained yet, or this trainer leaves"
+            raise CheckpointError(f"of step {state.step}", f"nothing was committed: {problem}")
+        return manifest
+
     def script_failed(self, message: str) -> None:
         """Tells the master that the script raised in the step in hand (M4)."""
-        self._handle(ScriptRaised(message=message))
+        self._handle(ScriptRaised(message=message, is_in_step=self._times.is_in_step))
 
     def final_hook_done(self) -> None:
         self._handle(FinalHookDone())
@@ -297,6 +346,7 @@ class MemberRuntime:
                     skipped=work.skipped,
                 )
             except (CheckpointError, UsageError) as error:
+                self._refusal = str(error)
                 sys.stderr.write(f"edl: {error}; training continues, the next checkpoint will be attempted\n")
             finally:
                 self._handle(CopyWritten(number=work.number, file=file))
@@ -317,6 +367,12 @@ class MemberRuntime:
         except (CollectiveAborted, WireError) as error:
             self._handle(GroupFailed(number=number))
             raise StepAborted(str(error)) from error
+
+    def _end_applied_step(self) -> None:
+        with self._changed:
+            if self._state.phase is MemberPhase.COMPLETE:
+                self._times.end(monotonic())
+            self._handle(StepApplied())
 
     def _wait(self, began_s: float) -> None:
         self._check_alive()
@@ -389,4 +445,6 @@ class MemberRuntime:
             if isinstance(message, ReplicaRegistered):
                 self._apart_since_s = None
                 self._report_every_s = max(0.05, message.report_every_s)
+            if isinstance(message, OfferAnswered):
+                self._manifest, self._refusal = message.manifest or self._manifest, message.reason
             self._handle(cast(ToReplica, message))

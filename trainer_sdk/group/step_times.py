@@ -27,6 +27,7 @@ class StepTimes:
         self._is_in_script = True
         self._steps_begun, self._began_s = 0, 0.0
         self._share: StepShare | None = None
+        self.is_in_step = False  # from `begin` to the first `end`
         self._ended_s: float | None = None
         self._pause_s = 0.0
         self._times: deque[tuple[float, int]] = deque(maxlen=STEPS_KEPT)  # of complete steps: seconds, own records
@@ -54,13 +55,16 @@ class StepTimes:
         before = self._share
         if self._ended_s is not None and before is not None and share.generation != before.generation:
             self._pause_s = now_s - self._ended_s
-        self._share, self._began_s = share, now_s
+        self._share, self._began_s, self.is_in_step = share, now_s, True
         self._steps_begun += 1
 
     def end(self, now_s: float) -> None:
-        """The step is complete here."""
-        if self._share is not None:
-            self._ended_s = now_s
+        """The step is complete here; one that was completed before its gradients were computed is applied.
+
+        A second call for a step does nothing.
+        """
+        if self._share is not None and self.is_in_step:
+            self._ended_s, self.is_in_step = now_s, False
             self._times.append((now_s - self._began_s, len(self._share.positions)))
 
     def report(self, metrics: Mapping[str, float]) -> ReportRequested:
@@ -68,6 +72,7 @@ class StepTimes:
         return ReportRequested(
             is_reducing=self._is_reducing,
             is_in_script=self._is_in_script,
+            is_in_step=self.is_in_step,
             steps_begun=self._steps_begun,
             median_step_s=median(time_s for time_s, _ in self._times) if self._times else 0.0,
             samples_per_s=sum(count for _, count in self._times) / total_s if total_s else 0.0,

@@ -163,12 +163,10 @@ def merge_parts(parts: Iterable[MissingPart]) -> tuple[MissingPart, ...]:
 
 
 def handle_batch_done(state: TrainerState, number: int) -> TrainerStep:
-    """Confirms a batch without servers: the script has its own model (rule 33) or none (rule 36)."""
+    """Confirms a batch without servers, in plain sharding (rule 36)."""
     flight = _find(state, number)
     if flight is None:
         return TrainerStep(state)
-    if state.own_model:
-        state = replace(state, applied=state.applied | flight.positions)
     return _conclude(state, flight)
 
 

@@ -18,8 +18,6 @@ from trainer_sdk.protocol.trainer_events import (
     Discard,
     Finish,
     FinishReason,
-    RequestCheckpoint,
-    Restart,
     SendToMaster,
     TrainerEffect,
 )
@@ -44,10 +42,8 @@ def register(state: TrainerState) -> TrainerStep:
         name=state.name,
         ordinal=state.ordinal,
         incarnation=state.incarnation,
-        lineage=state.lineage,
         held=held,
         has_final_hook=state.has_final_hook,
-        applied=state.applied,
     )
     return TrainerStep(replace(state, phase=TrainerPhase.JOINING, is_acquiring=False), (SendToMaster(message=message),))
 
@@ -69,15 +65,11 @@ def handle_registered(state: TrainerState, message: Registered) -> TrainerStep:
     state = replace(state, phase=TrainerPhase.JOINED)
     if message.lineage != state.lineage:
         bare, effects = _drop_all(state)
-        data = message.restored_data if state.own_model else EMPTY
-        state = replace(bare, lineage=message.lineage, applied=data, committed=data, offer=None)
-        effects += (Restart(file=message.restore, data=message.restored_data),)
+        state = replace(bare, lineage=message.lineage)
     state, discards = _keep_leases(state, message.kept)
     effects += discards
     if state.spec and (state.spec.dataset, state.spec.tables) != (message.dataset, message.tables):
         effects += (SendToMaster(message=state.spec),)
-    if state.offer:
-        effects += (SendToMaster(message=state.offer),)
     return _then(flush_drain(state) if state.is_draining else acquire_if_low(state), effects)
 
 
@@ -96,7 +88,7 @@ def _keep_leases(state: TrainerState, kept: tuple[Lease, ...]) -> tuple[TrainerS
         mine = [replace(f, token=lease.token) for f in state.flights if f.positions <= lease.positions]
         mine_parts = [replace(p, token=lease.token) for p in state.parts if p.positions <= lease.positions]
         in_hand = union((*(f.positions for f in mine), *(p.positions for p in mine_parts)))
-        done = (lease.positions & confirmed) | (lease.positions & state.applied)
+        done = lease.positions & confirmed
         remaining = lease.positions - in_hand - done
         leases.append(LeaseProgress(token=lease.token, remaining=remaining, confirmed=done - in_hand))
         flights += mine
@@ -141,15 +133,12 @@ def _acquire(state: TrainerState) -> TrainerStep:
 
 
 def handle_granted(state: TrainerState, message: Granted) -> TrainerStep:
-    """Takes granted leases; positions that the script's own model has already are confirmed at once (rule 33)."""
+    """Takes granted leases, and acquires more if they are little."""
     if state.phase is not TrainerPhase.JOINED or not state.is_acquiring or message.request != state.request:
         return TrainerStep(state)
     known = {h.token for h in state.leases}
     fresh = [lease for lease in message.leases if lease.token not in known]
-    leases = tuple(
-        LeaseProgress(token=x.token, remaining=x.positions - state.applied, confirmed=x.positions & state.applied)
-        for x in fresh
-    )
+    leases = tuple(LeaseProgress(token=x.token, remaining=x.positions) for x in fresh)
     state = replace(
         state,
         is_acquiring=False,
@@ -160,14 +149,11 @@ def handle_granted(state: TrainerState, message: Granted) -> TrainerStep:
 
 
 def handle_wait(state: TrainerState, message: Wait) -> TrainerStep:
-    """Acquires later: others hold positions, or a model that only this process has is not committed yet."""
+    """Acquires later: others hold positions, or the last ones are not committed yet."""
     if state.phase is not TrainerPhase.JOINED or message.request != state.request:
         return TrainerStep(state)
     state = replace(state, must_wait=True)
     later = AcquireLater(request=message.request, after_s=message.retry_after_s)
-    is_idle = not any(h.remaining for h in state.leases) and not state.flights
-    if state.own_model and is_idle and state.applied != state.committed:
-        return TrainerStep(state, (RequestCheckpoint(), later))
     return TrainerStep(state, (later,))
 
 

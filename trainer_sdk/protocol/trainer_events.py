@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from master.api.identities import Lineage, Route
-from master.api.messages.checkpoint_files import FileRecord
 from master.api.messages.from_members import Declare, TrainerMessage
-from master.api.messages.to_members import OfferAnswered, ToTrainer
+from master.api.messages.to_members import ToTrainer
 from master.api.positions import PositionSet
 from trainer_sdk.pserver.core.messages import Ruling
 
@@ -91,14 +90,6 @@ class BatchDone:
     flight: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointWritten:
-    """The script's own model was written to this file with its marks (rule 35)."""
-
-    offer: int
-    file: FileRecord
-
-
 @dataclass(frozen=True, slots=True)
 class FinalHookRun:
     """The script's final hook has returned."""
@@ -142,7 +133,6 @@ TrainerEvent = (
     | PushRequested
     | PushAnswered
     | BatchDone
-    | CheckpointWritten
     | FinalHookRun
     | ScriptFailed
     | DrainRequested
@@ -218,26 +208,6 @@ class AssignRank:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restart:
-    """Start the script's model from this file, which contains these positions (None: from nothing; rule 35)."""
-
-    file: FileRecord | None
-    data: PositionSet
-
-
-@dataclass(frozen=True, slots=True)
-class RequestCheckpoint:
-    """Write a checkpoint of the script's own model: nothing is left to train, and END waits for it (rule 32)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolveOffer:
-    """Return the master's answer to the offered checkpoint: committed, or refused with a reason."""
-
-    answer: OfferAnswered
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRefusal:
     """Tell the script that the master refuses its declaration for good."""
 
@@ -267,9 +237,6 @@ TrainerEffect = (
     | Discard
     | UseRoute
     | AssignRank
-    | Restart
-    | RequestCheckpoint
-    | ResolveOffer
     | ReportRefusal
     | Finish
 )

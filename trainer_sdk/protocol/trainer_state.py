@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from master.api.identities import NO_LINEAGE, Incarnation, LeaseToken, Lineage, MemberName
-from master.api.messages.from_members import Declare, OfferCheckpoint
+from master.api.messages.from_members import Declare
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.protocol.trainer_events import Finish, TrainerEffect
 
@@ -82,10 +82,6 @@ class TrainerState:
     is_draining: bool = False
     final: Finish | None = None
 
-    applied: PositionSet = EMPTY  # what the script's own model contains (rule 33); empty with servers or no model
-    committed: PositionSet = EMPTY  # of `applied`, what a committed checkpoint contains
-    offer: OfferCheckpoint | None = None
-
     def with_work(
         self,
         *,
@@ -121,10 +117,6 @@ class TrainerState:
     def pieces(self) -> tuple[MissingPart | Flight, ...]:
         """Parts and flights: all that some bucket may miss."""
         return (*self.parts, *self.flights)
-
-    @property
-    def own_model(self) -> bool:
-        return self.spec is not None and self.spec.own_model
 
     @property
     def has_servers(self) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from master.api.messages.from_members import Failed, FinalSaved, OfferCheckpoint, Progress
+from master.api.messages.from_members import Failed, FinalSaved, Progress
 from master.api.messages.to_members import (
     Declared,
     Drain,
     Ended,
     Fenced,
     Granted,
-    OfferAnswered,
     RankChanged,
     Refused,
     Registered,
@@ -26,7 +25,6 @@ from trainer_sdk.protocol.trainer_events import (
     AssignRank,
     BatchDone,
     BatchRequested,
-    CheckpointWritten,
     DrainDeadlinePassed,
     DrainRequested,
     FinalHookRun,
@@ -38,7 +36,6 @@ from trainer_sdk.protocol.trainer_events import (
     PushRequested,
     ReportDue,
     ReportRefusal,
-    ResolveOffer,
     ScriptFailed,
     SendToMaster,
     SpecDeclared,
@@ -55,11 +52,9 @@ _Rare = (
     | Drain
     | RouteChanged
     | RankChanged
-    | OfferAnswered
     | Fenced
     | Refused
     | SpecDeclared
-    | CheckpointWritten
     | FinalHookRun
     | ScriptFailed
     | DrainRequested
@@ -129,10 +124,6 @@ def _decide_rare(state: TrainerState, event: _Rare) -> TrainerStep:  # noqa: C90
             return TrainerStep(state, (AssignRank(rank=rank, world_size=world_size),))
         case SpecDeclared():
             return _declare(state, event)
-        case CheckpointWritten():
-            return _offer(state, event)
-        case OfferAnswered():
-            return _handle_offer_answered(state, event)
         case Drain() | DrainRequested():
             return leasing.handle_drain(state)
         case DrainDeadlinePassed():
@@ -170,19 +161,3 @@ def _report(state: TrainerState, event: ReportDue) -> TrainerStep:
     )
     acked = leasing.flush_acks(state)
     return TrainerStep(acked.state, (*acked.effects, SendToMaster(message=progress)))
-
-
-def _offer(state: TrainerState, event: CheckpointWritten) -> TrainerStep:
-    """Offers the file under its world; the offer is repeated on each new stream until it is answered (rule 35)."""
-    offer = OfferCheckpoint(offer=event.offer, world=state.lineage, file=event.file)
-    return TrainerStep(
-        replace(state, offer=offer), (SendToMaster(message=offer),) if state.phase is TrainerPhase.JOINED else ()
-    )
-
-
-def _handle_offer_answered(state: TrainerState, answer: OfferAnswered) -> TrainerStep:
-    if state.offer is None or state.offer.offer != answer.offer:
-        return TrainerStep(state)
-    marks = union(m.applied for m in state.offer.file.marks)
-    committed = marks if answer.manifest else state.committed
-    return TrainerStep(replace(state, offer=None, committed=committed), (ResolveOffer(answer=answer),))

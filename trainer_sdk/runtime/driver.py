@@ -15,7 +15,7 @@ from typing import assert_never, cast
 
 from master.api.identities import Lineage
 from master.api.messages.from_members import TrainerMessage
-from master.api.messages.to_members import Drain, MasterMessage, OfferAnswered, Registered, ToTrainer
+from master.api.messages.to_members import Drain, MasterMessage, Registered, ToTrainer
 from trainer_sdk.errors import GracePeriodExpired, MasterUnavailableError, UsageError
 from trainer_sdk.master_stream import MasterStream
 from trainer_sdk.protocol.trainer_events import (
@@ -33,10 +33,7 @@ from trainer_sdk.protocol.trainer_events import (
     MasterStreamOpened,
     ReportDue,
     ReportRefusal,
-    RequestCheckpoint,
     ResendPush,
-    ResolveOffer,
-    Restart,
     ScriptFailed,
     SendPush,
     SendToMaster,
@@ -62,9 +59,6 @@ class TrainerDriver:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._answer: GiveBatch | Finish | None = None
-        self._restart: Restart | None = None
-        self._is_checkpoint_requested = False
-        self._offer_answer: OfferAnswered | None = None
         self._must_wait = False
         self._complaint = ""
         self._is_placed = False
@@ -110,12 +104,6 @@ class TrainerDriver:
             case AssignRank():
                 self.place = effect
                 self._is_placed = True
-            case Restart():
-                self._restart = effect
-            case RequestCheckpoint():
-                self._is_checkpoint_requested = True
-            case ResolveOffer(answer=answer):
-                self._offer_answer = answer
             case ReportRefusal(field=field, message=message):
                 self._complaint = f"{field}: {message}"
             case SendPush() | ResendPush() | Discard() | SendToMaster():
@@ -126,8 +114,8 @@ class TrainerDriver:
 
     # ---- the script's side ------------------------------------------------------------------------------------------
 
-    def next_batch(self, *, budget_s: float) -> GiveBatch | Finish | Restart | RequestCheckpoint:
-        """The next batch, the end, or what the script's own model needs first.
+    def next_batch(self, *, budget_s: float) -> GiveBatch | Finish:
+        """The next batch, or the end.
 
         Raises MasterUnavailableError when nothing was left to train and no master answered for `budget_s`, UsageError
         if the declaration was refused or only batches that the script never finished are left, GracePeriodExpired when
@@ -139,9 +127,6 @@ class TrainerDriver:
                 self._feed(BatchRequested())
             while True:
                 self._check_refused()
-                urgent = self._pop_urgent()
-                if urgent is not None:
-                    return urgent
                 if self._answer is not None:
                     answer, self._answer = self._answer, None
                     return answer
@@ -176,20 +161,6 @@ class TrainerDriver:
             self._check_time()
             self._changed.wait(timeout_s)
 
-    def wait_for_offer(self, *, offer: int, budget_s: float) -> OfferAnswered:
-        """Waits for the master's answer to this checkpoint.  Raises as `next_batch`."""
-        began_s = monotonic()
-        with self._lock:
-            while self._offer_answer is None or self._offer_answer.offer != offer:
-                self._check_refused()
-                if monotonic() - began_s > budget_s:
-                    raise MasterUnavailableError(
-                        f"the master did not answer an offered checkpoint within {budget_s:g} s"
-                    )
-                self._wait(began_s, budget_s)
-            answer, self._offer_answer = self._offer_answer, None
-            return answer
-
     def _wait(self, began_s: float, budget_s: float) -> None:
         """Waits for a change, in short pauses so that signals and the budget's end are seen."""
         self._check_alive()
@@ -208,17 +179,6 @@ class TrainerDriver:
     def _check_refused(self) -> None:
         if self._complaint:
             raise UsageError(self._complaint)
-
-    def _pop_urgent(self) -> Restart | RequestCheckpoint | None:
-        if not self.state.own_model:
-            return None
-        if self._restart is not None:
-            restart, self._restart = self._restart, None
-            return restart
-        if self._is_checkpoint_requested:
-            self._is_checkpoint_requested = False
-            return RequestCheckpoint()
-        return None
 
     def is_in_hand(self, flight: int) -> bool:
         """True if the gradient of this flight still counts."""

@@ -211,8 +211,7 @@ def contradictions(manifest: Manifest) -> list[str]:
     for file in manifest.files:
         for marks in file.marks:
             owned += len(marks.buckets)
-            skipped = marks.skipped if manifest.tables else manifest.quarantine  # a trainer's own model gets no SKIP
-            if marks.applied != manifest.data or skipped != manifest.quarantine:
+            if marks.applied != manifest.data or marks.skipped != manifest.quarantine:
                 problems.append(f"{file.name}: buckets {marks.buckets} have other marks than the manifest's data state")
     if manifest.files and owned != manifest.bucket_count:
         problems.append(f"the files hold {owned} buckets of {manifest.bucket_count}")

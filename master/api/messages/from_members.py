@@ -20,7 +20,7 @@ from master.api.identities import (
 )
 from master.api.messages.checkpoint_files import BucketMarks, FileRecord
 from master.api.messages.generations import GroupProgress, LeaveRequest, LeftGeneration, OfferState, RegisterReplica
-from master.api.positions import EMPTY, PositionSet
+from master.api.positions import PositionSet
 
 
 class CutRefusal(StrEnum):
@@ -165,10 +165,8 @@ class RegisterTrainer:
     name: MemberName
     ordinal: int
     incarnation: Incarnation
-    lineage: Lineage
     held: tuple[Lease, ...] = ()
     has_final_hook: bool = False
-    applied: PositionSet = EMPTY  # marks of a model that this trainer holds itself, in `lineage` (rule 34)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +175,6 @@ class Declare:
 
     dataset: DatasetSpec
     tables: tuple[TableSpec, ...] = ()
-    own_model: bool = False  # the trainer holds the model and offers checkpoints of it (rules 33 to 35)
     layout: str = ""  # of a group: digest of the model's layout and of all that must be equal on its ranks
 
 
@@ -229,15 +226,6 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfferCheckpoint:
-    """A trainer with its own model has written it (rules 33 to 36); `world` is the lineage it trained in."""
-
-    offer: int
-    world: Lineage
-    file: FileRecord
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FinalSaved:
     """The final-save hook has run on this trainer.  It runs at least once; again if this message was lost."""
 
@@ -249,9 +237,7 @@ class Leave:
     reason: str = ""
 
 
-TrainerMessage = (
-    RegisterTrainer | Declare | Acquire | Ack | Return | Progress | Failed | OfferCheckpoint | FinalSaved | Leave
-)
+TrainerMessage = RegisterTrainer | Declare | Acquire | Ack | Return | Progress | Failed | FinalSaved | Leave
 
 GroupMessage = RegisterReplica | LeftGeneration | GroupProgress | OfferState | LeaveRequest
 """Of a trainer in a group alone (`generations`)."""

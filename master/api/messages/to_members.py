@@ -55,8 +55,6 @@ class Registered:
     tables: tuple[TableSpec, ...]
     head: ManifestId | None
     report_every_s: float
-    restore: FileRecord | None = None  # model of a single trainer without servers, to start from (rule 35)
-    restored_data: PositionSet = EMPTY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +113,7 @@ class RankChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferAnswered:
-    """Answer to OfferCheckpoint or OfferState: committed under `manifest`, or refused with the reason."""
+    """Answer to OfferState: committed under `manifest`, or refused with the reason."""
 
     offer: int
     manifest: ManifestId | None
@@ -248,19 +246,7 @@ class Released:
     """This server owns nothing any more, or this trainer of a group is awaited by nobody: it may end (rules 49, 83)."""
 
 
-ToTrainer = (
-    Registered
-    | Declared
-    | Granted
-    | Wait
-    | Ended
-    | Drain
-    | RouteChanged
-    | RankChanged
-    | OfferAnswered
-    | Fenced
-    | Refused
-)
+ToTrainer = Registered | Declared | Granted | Wait | Ended | Drain | RouteChanged | RankChanged | Fenced | Refused
 
 ToReplica = (
     ReplicaRegistered

@@ -4,8 +4,8 @@
 
 HOLD collects each bucket's marks (the positions that it has applied); CUT has every server fork with D, the union of
 the marks, as data state; equal marks in the files are the ground for the manifest.  A job without servers enters at
-RECORDING: with the file that its trainer offers (`model_offers`), or with no file and DONE as the data state (rule
-36).  Trainers take no part; giving up costs time and nothing else.
+RECORDING, with no file and DONE as the data state (rule 36).  Trainers take no part; giving up costs time and nothing
+else.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def advance(turn: Turn) -> None:
     ):
         return
     is_urgent = dispatch.is_exhausted and not state.commit.is_backing_off
-    if (state.commit.due is not None and not is_urgent) or state.dataset is None or state.has_own_model:
+    if (state.commit.due is not None and not is_urgent) or state.dataset is None:
         return
     if not dispatch.done and dispatch.quarantined == (state.head.quarantine if state.head else EMPTY):
         if state.commit.due is None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from master.api.checkpoints.manifest import Manifest
 from master.api.messages.checkpoint_files import FileRecord
-from master.api.messages.to_members import OfferAnswered
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain.durable_records import SwapHead
 from master.job.domain.effects import WriteManifest
@@ -15,7 +14,7 @@ from master.job.state.bucket_marks import manifest_id
 from master.job.state.commit_attempt import end_attempt, give_up, retain
 from master.job.state.dispatch_state import apply_head
 from master.job.state.job_state import Turn
-from master.job.state.protocol_state import CommitPhase, ModelOffer
+from master.job.state.protocol_state import CommitPhase
 
 
 def record_manifest(
@@ -24,7 +23,6 @@ def record_manifest(
     data: PositionSet,
     quarantine: PositionSet,
     files: tuple[FileRecord, ...],
-    offer: ModelOffer | None = None,
 ) -> None:
     """The manifest of this commit is written next (WriteManifest)."""
     state, underway = turn.state, turn.state.commit
@@ -40,16 +38,14 @@ def record_manifest(
         files=files,
         dataset=state.dataset.dataset,
         tables=state.dataset.tables,
-        bucket_count=len(state.route.owner) if state.route else len(files),  # a trainer's own model: one
+        bucket_count=len(state.route.owner) if state.route else 0,
         step=-(-len(data) // state.dataset.dataset.batch_size),
         created_at_s=0.0,  # stamped by the shell, which has a calendar
         history=state.origin.history,
         founded=state.origin.founded,
     )
     turn.change(
-        commit=replace(
-            underway, phase=CommitPhase.RECORDING, sequence=sequence, manifest=manifest, offer=offer, expires=None
-        ),
+        commit=replace(underway, phase=CommitPhase.RECORDING, sequence=sequence, manifest=manifest, expires=None),
         dispatch=replace(state.dispatch, wanted_by_cut=EMPTY),
     )
     turn.emit(WriteManifest(manifest=manifest))
@@ -80,9 +76,6 @@ def handle_head_swapped(turn: Turn) -> None:
     """Handle the committed checkpoint, which now survives any crash (M6)."""
     state, manifest = turn.state, turn.state.commit.manifest
     assert manifest is not None
-    if state.commit.offer:
-        number, trainer = state.commit.offer.number, state.commit.offer.trainer
-        turn.send(trainer, OfferAnswered(offer=number, manifest=manifest.id))
     dispatch = replace(apply_head(state.dispatch, manifest.data, manifest.quarantine), wanted_by_cut=EMPTY)
     turn.change(
         head=manifest,

@@ -61,7 +61,6 @@ class DatasetRecord:
 
     dataset: DatasetSpec
     tables: tuple[TableSpec, ...] = ()
-    own_model: bool = False  # a job without servers whose trainer holds the model (rules 33 to 35)
     layout: str = ""  # of a group's replicas; empty: of another kind of job, or unknown
 
 

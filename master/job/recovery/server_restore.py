@@ -44,8 +44,6 @@ def handle_raised(turn: Turn, write: RaiseLineage) -> None:
         moves=BucketMoves(),
         dispatch=add_quarantine(void_leases(turn.state.dispatch), write.new.quarantine),
         reclaim_ends=None,
-        owner=None,
-        has_no_holder=True,
     )
     high_water.stop_waiting_for_trainers(turn)  # the leases of its lineage are void
     turn.recover(quarantine=EMPTY)

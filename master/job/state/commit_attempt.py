@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.api.messages.to_members import Drop, OfferAnswered
+from master.api.messages.to_members import Drop
 from master.api.positions import EMPTY
 from master.job.domain.effects import Retain
 from master.job.state.job_state import Turn
@@ -35,9 +35,6 @@ def give_up(turn: Turn, problem: str, *, is_storage: bool = False) -> None:
     if given_up.phase in (CommitPhase.HOLDING, CommitPhase.WRITING) and given_up.cut:
         for server in turn.state.members.servers.values():
             turn.send(server.key, Drop(cut=given_up.cut))
-    if given_up.offer:
-        number, trainer = given_up.offer.number, given_up.offer.trainer
-        turn.send(trainer, OfferAnswered(offer=number, manifest=None, reason=problem))
     in_turn_ns = max(config.retry_first_ns, config.checkpoint_every_ns)
     longest_ns = config.retry_last_ns if is_storage else min(config.retry_last_ns, in_turn_ns)
     pause_ns = min(longest_ns, config.retry_first_ns << min(given_up.refusals, 16))

@@ -71,8 +71,6 @@ class MasterState:
     promotions: FrozenMap[int, int] = NO_PROMOTIONS  # by server: buckets of lost servers that it took over (rule 62)
     weights: FrozenMap[int, Weight] = NO_WEIGHTS  # of buckets, as far as their owners have reported them
     scale: ServerScale = field(default_factory=ServerScale)
-    owner: MemberKey | None = None  # the trainer that holds the model, in a job without servers (rule 35)
-    has_no_holder: bool = False  # no trainer has held the model of this lineage yet
     reclaim_ends: Instant | None = None  # until then leases of an earlier master may be claimed (rule 18)
     high_water: HighWaterMark = field(default_factory=HighWaterMark)
     lease_holders: LeaseHolders = field(default_factory=LeaseHolders)
@@ -113,21 +111,16 @@ class MasterState:
     def is_commit_due(self) -> bool:
         """True if a commit begins as soon as it can, and there is something to commit."""
         commit, dispatch = self.commit, self.dispatch
-        if commit.phase is not CommitPhase.IDLE or self.dataset is None or self.has_own_model:
+        if commit.phase is not CommitPhase.IDLE or self.dataset is None:
             return False
         is_urgent = dispatch.is_exhausted and not commit.is_backing_off
         has_news = bool(dispatch.done) or dispatch.quarantined != (self.head.quarantine if self.head else EMPTY)
         return has_news and (commit.due is None or is_urgent)
 
     @property
-    def has_own_model(self) -> bool:
-        return self.dataset is not None and self.dataset.own_model
-
-    @property
     def is_model_kept(self) -> bool:
         """False once the job is known to share out records only, and nothing of what trainers learn is committed."""
-        one = self.dataset
-        return one is None or bool(one.tables) or one.own_model or bool(one.layout)
+        return self.dataset is None or bool(self.dataset.tables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

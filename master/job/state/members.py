@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from master.api.identities import NO_LINEAGE, Incarnation, Lineage, MemberName, ServerPlace
+from master.api.identities import Incarnation, Lineage, MemberName, ServerPlace
 from master.api.messages.from_members import RegisterServer, RegisterTrainer
-from master.api.positions import EMPTY, PositionSet
 from master.job.domain.durable_records import Instant, MemberKey
 from master.job.domain.frozen_map import FrozenMap
 
@@ -33,8 +32,6 @@ class Trainer:
     has_final_hook: bool = False
     is_registered: bool = True  # False: it was sent FENCED, and only its registration counts
     window_ends: Instant | None = None  # set while its stream is broken
-    lineage: Lineage = NO_LINEAGE  # of the model it holds itself, and the marks of that model (rule 34)
-    applied: PositionSet = EMPTY
     steps: int = 0
     samples_per_s: float = 0.0
     metrics: FrozenMap[str, float] = _NO_METRICS
@@ -123,8 +120,6 @@ def trainer_of(registration: RegisterTrainer, before: Trainer | None) -> Trainer
         has_final_hook=registration.has_final_hook,
         is_registered=True,
         window_ends=None,
-        lineage=registration.lineage,
-        applied=registration.applied,
     )
 
 

@@ -69,14 +69,6 @@ class CommitPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOffer:
-    """A checkpoint that a trainer offers of its own model (rule 35)."""
-
-    trainer: MemberKey
-    number: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitState:
     """The attempt at a commit that is under way, and when the next one is due (`commit`)."""
 
@@ -95,7 +87,6 @@ class CommitState:
     data: PositionSet = EMPTY  # D, the union of the marks that HELD reported (rule 20)
     files: FrozenMap[int, FileRecord] = _NO_FILES
     manifest: Manifest | None = None
-    offer: ModelOffer | None = None
 
     def is_waiting_for(self, ordinal: int) -> bool:
         """True if the attempt waits for this server: it was asked, and its file is not written yet."""

@@ -18,7 +18,6 @@ from master.job.domain.effects import Persist
 from master.job.state.dispatch_state import DispatchState, open_dispatch
 from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Trainer, put_trainer
-from master.job.trainers.model_holder import refuse_second_model
 
 _WITHOUT: Final = "remove spec.parameterServer from the job"
 
@@ -26,8 +25,8 @@ _WITHOUT: Final = "remove spec.parameterServer from the job"
 def handle_declare(turn: Turn, trainer: Trainer, message: Declare) -> None:
     """Answered Declared once it is durable, or Refused at once (persist before reply)."""
     state = turn.state
-    record = DatasetRecord(dataset=message.dataset, tables=message.tables, own_model=message.own_model)
-    if refused := _problem(state, trainer, record):
+    record = DatasetRecord(dataset=message.dataset, tables=message.tables)
+    if refused := _problem(state, record):
         if not (state.dataset or state.pending_declaration):
             refusal = f"{refused.field}: {refused.message}"
             turn.change(members=put_trainer(state.members, replace(trainer, refusal=refusal)))
@@ -64,15 +63,13 @@ def _declared(holds: DatasetRecord, declared: DatasetRecord) -> Declared:
     return Declared(dataset=replace(holds.dataset, batch_size=declared.dataset.batch_size), tables=holds.tables)
 
 
-def _problem(state: MasterState, trainer: Trainer, declared: DatasetRecord) -> Refused | None:
+def _problem(state: MasterState, declared: DatasetRecord) -> Refused | None:
     if problem := _unusable(state, declared):
         return problem
     holds = state.dataset or state.pending_declaration
     if holds is None and state.head:
         holds = replace(declared, dataset=state.head.dataset, tables=state.head.tables)
-    if holds and (difference := _difference(holds, declared)):
-        return difference
-    return refuse_second_model(state, trainer.key) if declared.own_model else None
+    return _difference(holds, declared) if holds else None
 
 
 def _unusable(state: MasterState, declared: DatasetRecord) -> Refused | None:
@@ -82,8 +79,6 @@ def _unusable(state: MasterState, declared: DatasetRecord) -> Refused | None:
             return Refused(field=f"dataset.{field}", message=f"is {getattr(dataset, field)}; it must be at least 1")
     if dataset.size * dataset.epochs > MAX_POSITION:
         return Refused(field="dataset.size", message="size x epochs is above 2**62; train fewer epochs in one job")
-    if servers and declared.own_model:
-        return Refused(field="own_model", message=f"{_asked_for(servers)}: {_WITHOUT}, or keep the model in tables")
     if servers and not declared.tables:
         message = (
             f"no tables are declared, but {_asked_for(servers)}: declare them with session.tables(...), or {_WITHOUT}"
@@ -107,8 +102,6 @@ def _difference(holds: DatasetRecord, declared: DatasetRecord) -> Refused | None
         before, now = getattr(holds.dataset, field), getattr(declared.dataset, field)
         if before != now:
             return Refused(field=f"dataset.{field}", message=f"is {now!r}, this job's is {before!r}. {hint}")
-    if holds.own_model != declared.own_model:
-        return Refused(field="own_model", message=f"is {declared.own_model}, this job's is {holds.own_model}. {hint}")
     return _table_difference({t.name: t for t in holds.tables}, {t.name: t for t in declared.tables}, hint)
 
 

@@ -1,6 +1,6 @@
 """Handlers of trainers' messages: registration, leases, acks, progress, the end (rules 10 to 12, 14, 15, 18, 32).
 
-Not here: how trainers go (`trainer_loss`), the data set (`job_spec`), offered checkpoints (`commit.model_offers`).
+Not here: how trainers go (`trainer_loss`), the data set (`job_spec`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from master.job.state.lease_changes import ack_positions, add_leases, reclaim_le
 from master.job.state.members import Trainer, put_trainer, retire, trainer_of
 from master.job.state.protocol_state import RecoveryStage
 from master.job.state.trainer_failures import clear_positions
-from master.job.trainers.model_holder import refuse_second_model, try_admit
 from master.job.trainers.trainer_loss import leased_by, lose_trainer, send_ranks
 
 MIN_RATE: Final = 1e-6
@@ -43,9 +42,6 @@ def handle_register(turn: Turn, registration: RegisterTrainer) -> None:
         turn.change(members=retire(turn.state.members, before.key.incarnation))
     trainer = trainer_of(registration, before)
     turn.change(members=put_trainer(turn.state.members, trainer))
-    restore = try_admit(turn, trainer)
-    if restore is None:  # a new lineage comes first; then FENCED makes it register again
-        return
     state = turn.state
     dispatch, kept = reclaim_leases(
         state.dispatch, key.incarnation, state.term, state.number, registration.held, deadline=_deadline(turn, trainer)
@@ -64,8 +60,6 @@ def handle_register(turn: Turn, registration: RegisterTrainer) -> None:
             tables=state.dataset.tables if state.dataset else (),
             head=state.head_id,
             report_every_s=state.config.report_every_ns / SECOND,
-            restore=restore.file,
-            restored_data=restore.data,
         ),
     )
     if state.stage is RecoveryStage.SERVING and state.route and state.config.servers:
@@ -84,13 +78,7 @@ def handle_acquire(turn: Turn, trainer: Trainer, message: Acquire) -> None:
         turn.send(key, Refused(field="job", message=state.failed))
     elif state.is_complete:
         _end(turn, trainer, message.request)
-    elif refused := refuse_second_model(state, key):
-        turn.send(key, refused)
-    elif (
-        state.stage is not RecoveryStage.SERVING
-        or state.dataset is None
-        or (state.has_own_model and state.owner != key)
-    ):
+    elif state.stage is not RecoveryStage.SERVING or state.dataset is None:
         _wait(turn, key, message.request)
     elif message.request == holder.request:
         again = tuple(lease for lease in holder.leases if lease.token.number in holder.granted)

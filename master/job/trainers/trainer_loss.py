@@ -18,7 +18,6 @@ from master.job.state.job_state import Turn
 from master.job.state.lease_changes import drop_leases
 from master.job.state.members import Trainer, drop_trainer, put_trainer, rank_changes
 from master.job.state.trainer_failures import FailureNote, count_failure
-from master.job.trainers.model_holder import release_model
 
 
 def handle_failed(turn: Turn, trainer: Trainer, failure: Failed) -> None:
@@ -84,7 +83,6 @@ def _remove_trainer(turn: Turn, trainer: Trainer, *, retired: bool) -> None:
     dispatch, _ = drop_leases(turn.state.dispatch, trainer.key.incarnation)
     turn.change(members=drop_trainer(turn.state.members, trainer.key, retired=retired), dispatch=dispatch)
     remove_trainer(turn, trainer.key)
-    release_model(turn, trainer.key)
     send_ranks(turn)
 
 

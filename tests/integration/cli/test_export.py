@@ -31,7 +31,7 @@ FAST = ("--no-etcd", "--no-view", "--cpu", "250m", "--memory", "64Mi")
 def test_the_model_of_a_job_that_is_over_is_exported(tmp_path):
     """By tj/NAME in the folder of its run, and by its checkpoint folder: each record was trained once an epoch."""
     (tmp_path / "train.py").write_text(TRAIN)
-    argv = [EDL, "launch", *FAST, "--no-group", "--trainers", "1", "train.py"]
+    argv = [EDL, "launch", *FAST, "--trainers", "1", "train.py"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     run = Path(done.stdout.splitlines()[0].removeprefix("run folder: ").strip())

@@ -15,7 +15,7 @@ from tests.chaos.head_watch import HeadWatch
 from tests.chaos.ledger import Head, numbers
 from tests.harness.process_state import is_process_dead
 from tests.integration.faults.ledger_job import BUDGET_S, JOB, begin, trained, until
-from trainer_sdk.own_model import read_model
+from trainer_sdk.group.captured_state import read_copy
 from trainer_sdk.record_order import RecordOrder
 
 PROGRAM = Path(__file__).resolve().parents[2] / "programs" / "chaos_own_model.py"
@@ -23,6 +23,7 @@ SHAPE = ChaosJobShape(
     trainers=1,
     most_trainers=1,
     servers=0,
+    is_group=True,
     checkpoint_every_s=0.5,
     leader_ttl_s=5,
     reconnect_s=5.0,
@@ -32,7 +33,8 @@ FAULTS = ("trainer", "drain", "master", "trainer", "both")
 
 
 def read_counts(storage, manifest, seen_at_s):
-    return Head(manifest=manifest, tables=read_model(storage, manifest.files[0]), seen_at_s=seen_at_s)
+    arrays = read_copy(storage, manifest.files[0]).captured.arrays
+    return Head(manifest=manifest, tables=arrays, seen_at_s=seen_at_s)
 
 
 def counts_of(manifest):

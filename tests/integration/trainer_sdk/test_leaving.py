@@ -91,7 +91,7 @@ def test_a_trainer_leaves_in_time_though_nothing_could_begin(tmp_path):
 
 def test_a_model_of_its_own_does_not_wait_for_a_stopped_master(tmp_path):
     """The last checkpoint cannot be committed: the trainer goes in time, and the next one does its batches again."""
-    with running(tmp_path, EDL_CHECKPOINT_EVERY_S="1", EDL_GRACE_S=str(GRACE_S)) as job:
+    with running(tmp_path, EDL_CHECKPOINT_EVERY_S="1", EDL_GRACE_S=str(GRACE_S), EDL_GROUP="1") as job:
         leaver = job.trainer(0, "chaos_own_model.py", "--epochs", 3, "--step-s", 0.5)
         job.wait_for(lambda: has_begun(job), "the first checkpoint")
         job.processes[0].send_signal(signal.SIGSTOP)

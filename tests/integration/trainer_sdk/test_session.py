@@ -1,6 +1,7 @@
 """One script against a real master: what the loop refuses, a model of the script's own, a run without a cluster."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -13,14 +14,20 @@ from master.api.checkpoints.checkpoint_files import read_manifest
 from master.api.checkpoints.storage import open_storage
 from tests.harness.job_processes import PROGRAMS, running
 from tests.harness.master_process import JOB
-from trainer_sdk.errors import TableError, UsageError
-from trainer_sdk.own_model import read_model
+from trainer_sdk.errors import CheckpointError, TableError, UsageError
+from trainer_sdk.group.captured_state import read_copy
 from trainer_sdk.session import open_session
 
 
 @pytest.fixture
 def job(tmp_path):
     with running(tmp_path) as job:
+        yield job
+
+
+@pytest.fixture
+def group(tmp_path):
+    with running(tmp_path, EDL_GROUP="1") as job:
         yield job
 
 
@@ -39,6 +46,8 @@ def test_the_loop_refuses_what_cannot_work(job):
     with open_in(job) as session:
         data = declare(session)
         first = next(data)
+        with pytest.raises(UsageError, match=r"all_reduce\(\) is for own_model"):
+            first.all_reduce(np.ones(3))
         first.done()
 
         with pytest.raises(UsageError, match="done already"):
@@ -118,42 +127,70 @@ class Counter:
             batch.done(loss=1.0)
 
 
-def test_a_model_of_ones_own_goes_on_from_what_it_has(job):
+def open_member(group, **settings):
+    return open_in(group, EDL_GROUP="1", **settings)
+
+
+def test_a_model_of_ones_own_goes_on_from_what_it_has(group):
     """Rules 33 to 35: work after the checkpoint is rolled back with the model: each record is in it once an epoch."""
     first = Counter()
-    with open_in(job) as session:
+    with open_member(group) as session:
         data = declare(session)
         session.own_model(save=first.save, restore=first.restore)
         first.train(data, batches=7)
         manifest = session.checkpoint()
         first.train(data, batches=3)  # trained, never committed
-    committed = read_manifest(open_storage(str(job.checkpoints)), manifest)
-    saved = read_model(open_storage(str(job.checkpoints)), committed.files[0])
+    committed = read_manifest(open_storage(str(group.checkpoints)), manifest)
+    saved = read_copy(open_storage(str(group.checkpoints)), committed.files[0]).captured.arrays
 
     assert len(committed.data) == saved["counts"].sum() == 70
 
     second = Counter()
-    with open_in(job) as session:
+    with open_member(group) as session:
         data = declare(session)
         session.own_model(save=second.save, restore=second.restore)
         second.train(data)
         assert session.has_ended
 
     assert second.counts.tolist() == [2] * 100
-    audit = read_checkpoint(str(job.checkpoints))
+    audit = read_checkpoint(str(group.checkpoints))
     assert audit.is_sound
     assert audit.head.is_complete
 
 
-def test_a_checkpoint_within_a_batch_is_refused(job):
-    """Is the batch in the model or not?  Nobody can say, so nothing is written."""
+def test_a_checkpoint_is_of_whole_batches_and_of_some(group):
+    """Is a batch in hand in the model or not?  Nobody can say, so nothing is written; twice the same is one."""
     model = Counter()
-    with open_in(job) as session:
+    with open_member(group) as session:
         data = declare(session)
         session.own_model(save=model.save, restore=model.restore)
-        next(data)
+        with pytest.raises(CheckpointError, match="no step is trained"):
+            session.checkpoint()
+        batch = next(data)
         with pytest.raises(UsageError, match="within a batch"):
             session.checkpoint()
+        with pytest.raises(UsageError, match="never finished"):
+            next(data)
+        batch.done()
+        assert session.checkpoint() == session.checkpoint()
+
+
+def test_two_trainers_that_sum_nothing_are_told_so(group):
+    """Each would train its own model on its own part of each step."""
+    members = [group.trainer(number, "chaos_own_model.py", EDL_LISTEN="127.0.0.1:0") for number in range(2)]
+
+    for number, member in enumerate(members):
+        assert group.wait_for_exit(member) == 1
+        assert "2 trainers each hold this model. Call batch.all_reduce" in group.log(f"trainer-{number}")
+
+
+def test_a_model_of_ones_own_in_a_job_that_is_no_group_is_refused(job):
+    """The job's master would share out records, and the model would be in no checkpoint."""
+    model = Counter()
+    with open_in(job) as session:
+        session.own_model(save=model.save, restore=model.restore)
+        with pytest.raises(UsageError, match=r"own_model.*spec\.group.*edl launch --group"):
+            next(declare(session))
 
 
 def run_alone(tmp_path, *command, cwd=None, **environment):
@@ -179,6 +216,15 @@ def test_a_script_runs_alone_with_its_own_master_and_server(tmp_path):
     assert "no EDL_MASTER" in done.stderr
     assert np.load(out)["counts"].tolist() == [2] * 60
     assert list(tmp_path.glob("edl-*")) == []
+
+
+def test_numpy_example_of_a_group_runs_alone_and_trains(tmp_path):
+    """As the guide shows it: a group of one, by the lines with which several trainers sum their gradients."""
+    done = run_alone(tmp_path, "examples/digits_group_numpy.py", "--epochs", "4", "--hidden", "64")
+
+    assert done.returncode == 0, done.stderr
+    (accuracy,) = re.findall(r"test accuracy (\S+)", done.stdout)
+    assert float(accuracy) > 0.85
 
 
 BROKEN_OFF = """
@@ -242,17 +288,17 @@ def test_two_sessions_of_one_process_use_one_folder(tmp_path):
 RETRIED = """
 import numpy as np
 import trainer_sdk as edl
-from trainer_sdk import session as sessions
+from trainer_sdk.group import joining
 
 with edl.open() as session:
     data = session.dataset("d", size=10, epochs=1, batch_size=2)
     session.own_model(save=lambda: {"a": np.zeros(1)}, restore=lambda arrays: None)
-    connect, sessions.TrainerDriver = sessions.TrainerDriver, None
+    connect, joining.MemberRuntime = joining.MemberRuntime, None
     try:
         next(data)
     except TypeError:
         print("broken off")
-    sessions.TrainerDriver = connect
+    joining.MemberRuntime = connect
     for batch in data:
         batch.done()
     print("ended:", session.has_ended)

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.protocol.breaks import copies, cuts, cuts_and_moves, keep, masters, own_model, pushes, replicas, tables
+from tests.protocol.breaks import copies, cuts, cuts_and_moves, keep, masters, pushes, replicas, tables
 
-WITHOUT_MOVES: Final = (*pushes.BREAKS, *cuts.BREAKS, *masters.BREAKS, *own_model.BREAKS)
+WITHOUT_MOVES: Final = (*pushes.BREAKS, *cuts.BREAKS, *masters.BREAKS)
 OF_MOVES: Final = (*copies.BREAKS, *tables.BREAKS, *cuts_and_moves.BREAKS, *replicas.BREAKS)
 BREAKS: Final = (*WITHOUT_MOVES, *OF_MOVES, *keep.BREAKS)

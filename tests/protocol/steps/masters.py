@@ -88,8 +88,7 @@ def _written(draft: Draft, number: int) -> None:
         draft.to_master(master.state.term, PersistRefused(write=write, reason=""))
         return
     if after.durable.head is not None and after.durable.head != etcd.durable.head:
-        is_plain = not (draft.cast.setting.servers or draft.cast.setting.own_model)
-        size = draft.cast.setting.positions
+        size, is_plain = draft.cast.setting.positions, not draft.cast.setting.servers
         draft.wrong(claims.wrong_with_new_head(etcd, after.durable.head, size, is_plain=is_plain))
     draft.etcd = draft.cast.etcds.number(after)
     if isinstance(write, RaiseLineage):

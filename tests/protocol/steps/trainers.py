@@ -54,10 +54,6 @@ def _pulled(cast: Cast, world: World, process: TrainerProcess) -> tuple[Pulled |
 
 def _of_script(cast: Cast, t: int, process: TrainerProcess, models: tuple[Pulled | None, ...]) -> Iterator[Change]:
     """A batch is computed on one pull; a pull that mixes lineages is done again (rule 9)."""
-    state = process.state
-    if cast.setting.own_model and state.offer is None and state.applied != state.committed:
-        label = Label("t{} writes its model, {}", (t, list(state.applied)))
-        yield Change(label, lambda d: d.trainer_stepped(t, cast.write_step(process)))
     if not process.given:
         return
     batch = [p for f in process.state.flights if f.number == process.given[0] for p in f.positions]

@@ -12,7 +12,7 @@ from autoscaler.cli.exit_codes import CommandError
 from master.api.checkpoints.checkpoint_files import write_manifest
 from master.api.checkpoints.local_storage import LocalStorage
 from master.api.positions import PositionSet
-from tests.harness.checkpoint_folders import alter, commit_copy, commit_own_model
+from tests.harness.checkpoint_folders import alter, commit_copy, commit_plain
 from trainer_sdk.group.captured_state import digest_arrays, stream_pieces
 from trainer_sdk.group.port import CapturedState
 
@@ -70,7 +70,7 @@ def test_files_that_are_not_read_have_no_digest(storage):
     commit_copy(storage, REPLICA, step=4)
     code, said = audit(storage, "--no-files")
     assert (code, "digest       not read" in said, "skipped" in said) == (0, True, False)
-    commit_own_model(storage, {"w": np.ones(2)})
+    commit_plain(storage)
     code, said = audit(storage, "--json")
     assert (code, json.loads(said)["group"]) == (0, None)
 

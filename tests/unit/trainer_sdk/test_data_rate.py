@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer_sdk.dataset import rate_since
+from trainer_sdk.leased_batches import rate_since
 
 
 def test_batch_that_outlasts_many_reports_is_measured_whole():

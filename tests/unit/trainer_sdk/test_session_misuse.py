@@ -266,7 +266,6 @@ def test_a_script_that_raises_before_its_first_batch_leaves_nothing_behind():
         ("EDL_GRACE_S", "-1"),
         ("EDL_GRACE_S", "nan"),
         ("EDL_GRACE_S", "1e300"),
-        ("EDL_CHECKPOINT_EVERY_S", "0"),
         ("EDL_MASTER", "somewhere"),
         ("EDL_MASTER", "7070"),
         ("EDL_MASTER", "somewhere:70700"),

@@ -144,7 +144,7 @@ class OneTrainer(RuleBasedStateMachine):
     def master_registers(self, drop):
         """Leases of the same lineage may be kept, under new tokens (rule 18)."""
         held = {lease.token: lease.positions for lease in self.registering.held}
-        same = self.registering.lineage == self.lineage
+        same = self.state.lineage == self.lineage
         if same:
             assert all(held[token] == self.leased.get(token, EMPTY) for token in held), "claims what it does not have"
         self.leased = {}

@@ -2,8 +2,7 @@
 
 import pytest
 
-from master.api.identities import DatasetSpec, Incarnation, Lease, LeaseToken, Lineage, ManifestId, MemberName, Term
-from master.api.messages.checkpoint_files import BucketMarks, FileRecord
+from master.api.identities import DatasetSpec, Incarnation, Lease, LeaseToken, Lineage, MemberName, Term
 from master.api.messages.from_members import (
     Ack,
     Acquire,
@@ -11,17 +10,15 @@ from master.api.messages.from_members import (
     Failed,
     FinalSaved,
     Leave,
-    OfferCheckpoint,
     RegisterTrainer,
     Return,
 )
-from master.api.messages.to_members import Drain, Ended, Fenced, Granted, OfferAnswered, Registered, Wait
-from master.api.positions import EMPTY, PositionSet
+from master.api.messages.to_members import Drain, Ended, Fenced, Granted, Registered, Wait
+from master.api.positions import PositionSet
 from trainer_sdk.protocol.trainer_events import (
     AcquireDue,
     BatchDone,
     BatchRequested,
-    CheckpointWritten,
     Discard,
     DrainDeadlinePassed,
     DrainRequested,
@@ -32,9 +29,6 @@ from trainer_sdk.protocol.trainer_events import (
     LeaveRequested,
     MasterStreamBroken,
     MasterStreamOpened,
-    RequestCheckpoint,
-    ResolveOffer,
-    Restart,
     ScriptFailed,
     SendToMaster,
     SpecDeclared,
@@ -58,10 +52,10 @@ def registered(**changes):
 class Trainer:
     """A trainer and what it said since the last look."""
 
-    def __init__(self, *, own_model=False):
+    def __init__(self):
         self.state = start(name=MemberName("t"), ordinal=0, incarnation=Incarnation("i"))
         self.effects = []
-        self.feed(SpecDeclared(spec=Declare(dataset=DATASET, own_model=own_model)))
+        self.feed(SpecDeclared(spec=Declare(dataset=DATASET)))
 
     def feed(self, *events):
         """The effects of these events, sends as the messages themselves."""
@@ -189,49 +183,6 @@ def test_a_script_that_raises_names_what_was_in_hand_and_returns_all(trainer):
     assert isinstance(farewell, Leave)
 
 
-def test_an_own_model_confirms_at_once_what_it_has_already():
-    """Rule 33: granted again after a take-over, but in the model: confirmed, never trained twice."""
-    trainer = Trainer(own_model=True)
-    trainer.join(restored_data=span(0, 10))
-    trainer.grant(0, 20)
-
-    assert trainer.feed(BatchRequested())[0] == GiveBatch(flight=0, positions=span(10, 14))
-
-
-def test_an_own_model_goes_back_with_its_marks():
-    """Rule 34: another world means another model; the script restores, its marks are the checkpoint's."""
-    trainer = Trainer(own_model=True)
-    file = FileRecord(name="m", size_bytes=1, digest="", lineage=Lineage(1), marks=())
-    trainer.join()
-    trainer.grant(0, 20)
-    trainer.feed(BatchRequested(), BatchDone(flight=0), Fenced(reason="too late"))
-
-    effects = trainer.feed(registered(lineage=Lineage(2), restore=file, restored_data=span(0, 2)))
-
-    assert Restart(file=file, data=span(0, 2)) in effects
-    assert trainer.state.applied == span(0, 2)
-
-
-def test_an_own_model_is_asked_for_when_only_its_checkpoint_is_missing():
-    """Rule 32: END comes when head covers everything, and only this process can write that."""
-    trainer = Trainer(own_model=True)
-    trainer.join()
-    trainer.grant(0, 4)
-    trainer.feed(BatchRequested(), BatchDone(flight=0), BatchRequested())
-    wait = Wait(request=trainer.state.request, retry_after_s=0.5)
-    assert RequestCheckpoint() in trainer.feed(wait)
-
-    marks = (BucketMarks(buckets=span(0, 1), applied=trainer.state.applied),)
-    file = FileRecord(name="m", size_bytes=1, digest="", lineage=Lineage(1), marks=marks)
-    assert trainer.feed(CheckpointWritten(offer=1, file=file)) == [
-        OfferCheckpoint(offer=1, world=Lineage(1), file=file)
-    ]
-    trainer.feed(OfferAnswered(offer=1, manifest=ManifestId("a")))
-
-    assert RequestCheckpoint() not in trainer.feed(wait)
-    assert trainer.state.held_positions == EMPTY
-
-
 def test_a_batch_whose_lease_was_not_kept_is_void(trainer):
     """Rule 18: of the same lineage; the leases are another's by now, and so is what was in hand of them."""
     trainer.feed(BatchRequested(), MasterStreamBroken(), MasterStreamOpened())
@@ -246,18 +197,6 @@ def test_the_final_hook_is_told_while_there_is_somebody_to_tell(trainer):
     """The job is complete once it ran (rule 32)."""
     assert trainer.feed(FinalHookRun()) == [FinalSaved()]
     assert trainer.feed(MasterStreamBroken(), FinalHookRun()) == []
-
-
-def test_an_answer_to_another_offer_settles_nothing():
-    """Rule 35: the script waits for the answer to its last one."""
-    trainer = Trainer(own_model=True)
-    trainer.join()
-    file = FileRecord(name="m", size_bytes=1, digest="", lineage=Lineage(1), marks=())
-    trainer.feed(CheckpointWritten(offer=2, file=file))
-
-    assert trainer.feed(OfferAnswered(offer=1, manifest=ManifestId("a"))) == []
-    answer = OfferAnswered(offer=2, manifest=ManifestId("b"))
-    assert trainer.feed(answer, answer) == [ResolveOffer(answer=answer)]
 
 
 def test_a_second_request_to_drain_changes_nothing(trainer):

@@ -36,6 +36,7 @@ class ReportRequested:
 
     is_reducing: bool = False  # the script waits in a collective
     is_in_script: bool = False  # the script has not asked for its next step yet
+    is_in_step: bool = False  # the script has a step in hand, which may be complete already
     steps_begun: int = 0
     median_step_s: float = 0.0
     samples_per_s: float = 0.0
@@ -152,9 +153,13 @@ class GraceEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptRaised:
-    """The script raised in the step that it had been given; `message` is for its author."""
+    """The script raised in the step that it had been given; `message` is for its author.
+
+    `is_in_step`: it had not ended that step, which may be complete already where no other trainer contributes.
+    """
 
     message: str
+    is_in_step: bool = False
 
 
 @dataclass(frozen=True, slots=True)

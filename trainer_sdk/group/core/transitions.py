@@ -122,8 +122,9 @@ def _handle_stream(
             if not state.is_registered:
                 return MemberStep(state)
             return MemberStep(state, (TellMaster(message=_progress(state, event)), *copies.offer(state)))
-        case ScriptRaised(message=message):
-            positions = steps.share_of(state).positions if state.is_step_given and state.record else EMPTY
+        case ScriptRaised(message=message, is_in_step=is_in_step):
+            is_given = state.is_step_given or (is_in_step and state.phase is MemberPhase.COMPLETE)
+            positions = steps.share_of(state).positions if is_given and state.record else EMPTY
             return MemberStep(state, (TellMaster(message=Failed(positions=positions, message=message)),))
         case FinalHookDone():
             return MemberStep(state, (TellMaster(message=FinalSaved()),))
@@ -192,6 +193,7 @@ def _phase(state: MemberState, event: ReportRequested) -> GroupPhase:
         case MemberPhase.BOUNDARY if state.is_all_done:
             return GroupPhase.DONE
         case MemberPhase.BOUNDARY | MemberPhase.COMPLETE:
-            return GroupPhase.COMPUTE if state.is_step_given else GroupPhase.SCRIPT
+            is_given = state.is_step_given or (event.is_in_step and state.phase is MemberPhase.COMPLETE)
+            return GroupPhase.COMPUTE if is_given else GroupPhase.SCRIPT
         case _:
             assert_never(state.phase)

@@ -45,7 +45,6 @@ def member_variables(job: KubeJob, role: Role, *, ordinal: int, tier: Tier, grac
         "EDL_ORDINAL": str(ordinal),
         "EDL_TIER": tier.value,
         "EDL_GRACE_S": _number(grace_s),
-        "EDL_CHECKPOINT_EVERY_S": _number(job.spec.checkpoint.every_s),
     }
     values |= _group_variables(job)
     is_listening = serves_peers(job, role)

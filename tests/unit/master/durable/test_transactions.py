@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.document import decode_document
 from master.api.identities import (
     NO_LINEAGE,
     BucketId,
@@ -213,15 +212,6 @@ async def test_an_empty_store_is_founded_again_from_the_folder(leader):
     assert durable.lineage == LineageRecord(number=Lineage(7), base=MANIFEST.id, quarantine=MANIFEST.quarantine)
     assert durable.dataset == DATASET
     assert isinstance(await leader.commit(again), Conflict)
-
-
-async def test_a_trainers_own_model_is_founded_again_as_one(leader):
-    """Its manifest has a file and no tables; plain sharding has neither (rules 35, 36)."""
-    for files, own_model in ((MANIFEST.files, True), ((), False)):
-        manifest, nothing = replace(MANIFEST, tables=(), files=files), await leader.snapshot()
-        again = refounding_transaction(manifest, NO_LINEAGE, leader.keys, nothing, leader.term)
-        (record,) = (write.value for write in again.writes if write.key == leader.keys.dataset)
-        assert decode_document(DatasetRecord, record).own_model is own_model
 
 
 async def test_a_store_that_has_learned_something_since_is_not_founded_again(leader):

@@ -168,7 +168,7 @@ class Driver:
         """Registers and declares."""
         member = key(name, process)
         declares = said.pop("declares", self.plain_declare())
-        fields = {"ordinal": int(name[1:]) if name[1:].isdigit() else 0, "lineage": NO_LINEAGE, **said}
+        fields = {"ordinal": int(name[1:]) if name[1:].isdigit() else 0, **said}
         self.send(member, RegisterTrainer(name=member.name, incarnation=member.incarnation, **fields))
         if declares:
             self.send(member, declares)

@@ -122,7 +122,7 @@ def test_a_cut_waits_only_briefly_for_a_trainer_that_was_killed(running, first):
     else:
         driver.feed(StreamBroken(member=T0))
         answer_hold(driver, servers)
-    colleague = driver.trainer("t1", declares=None, lineage=1)
+    colleague = driver.trainer("t1", declares=None)
     (other,) = driver.leases(colleague, 1)
     driver.send(colleague, Ack(token=other.token, positions=other.positions))
     ((due, ended),) = [one for one in job.deadlines(driver.state) if isinstance(one[1], ReconnectWindowEnded)]

@@ -125,13 +125,6 @@ def test_what_cannot_be_trained_is_refused(declare, field):
     assert driver.durable.dataset is None
 
 
-def test_own_model_beside_servers_is_refused():
-    driver, _ = serving()
-    (answer,) = driver.send(T0, Declare(dataset=SPEC, tables=TABLES, own_model=True))
-    assert answer.field == "own_model"
-    assert "spec.parameterServer" in answer.message
-
-
 def test_no_tables_beside_servers_are_refused():
     """The job's file asks for servers, the script has nothing to put on them: the refusal names both."""
     driver = Driver(JobConfig(servers=2)).start()
@@ -276,7 +269,7 @@ def test_ranks_are_dense_and_told_when_they_change():
 def test_rank_is_not_told_again_when_it_stays():
     driver = Driver(JobConfig(servers=0)).start()
     driver.trainer("t0")
-    said = RegisterTrainer(name=T0.name, ordinal=0, incarnation=T0.incarnation, lineage=1)
+    said = RegisterTrainer(name=T0.name, ordinal=0, incarnation=T0.incarnation)
     assert not [message for message in driver.send(T0, said) if isinstance(message, RankChanged)]
 
 

@@ -202,9 +202,7 @@ def test_new_process_of_a_name_frees_the_old_ones_leases_at_once(driver):
     driver.trainer("t0", process=2)
     assert lease.positions <= driver.state.dispatch.todo
     zombie = key("t0")
-    answers = driver.send(
-        zombie, RegisterTrainer(name=zombie.name, ordinal=0, incarnation=zombie.incarnation, lineage=1)
-    )
+    answers = driver.send(zombie, RegisterTrainer(name=zombie.name, ordinal=0, incarnation=zombie.incarnation))
     assert isinstance(answers[0], Refused)
 
 
@@ -216,7 +214,7 @@ def test_broken_stream_keeps_leases_until_the_window_ends(driver):
     assert driver.state.dispatch.lease_count == 1
     answers = driver.send(
         member,
-        RegisterTrainer(name=member.name, ordinal=0, incarnation=member.incarnation, lineage=1, held=(lease,)),
+        RegisterTrainer(name=member.name, ordinal=0, incarnation=member.incarnation, held=(lease,)),
     )
     assert [kept.positions for kept in answers[0].kept] == [lease.positions]
     assert answers[0].kept[0].token.number != lease.token.number
@@ -244,7 +242,7 @@ def test_take_over_keeps_what_trainers_show_and_grants_only_above_the_mark(drive
     (registered,) = [
         said
         for said in driver.send(
-            one, RegisterTrainer(name=one.name, ordinal=0, incarnation=one.incarnation, lineage=1, held=(lease,))
+            one, RegisterTrainer(name=one.name, ordinal=0, incarnation=one.incarnation, held=(lease,))
         )
         if isinstance(said, Registered)
     ]
@@ -268,9 +266,7 @@ def test_lease_that_overlaps_another_is_not_kept(driver):
     driver.start()
     driver.fire(ReclaimWindowEnded)
     driver.leases(driver.trainer("t1"), 1)
-    answers = driver.send(
-        one, RegisterTrainer(name=one.name, ordinal=0, incarnation=one.incarnation, lineage=1, held=(lease,))
-    )
+    answers = driver.send(one, RegisterTrainer(name=one.name, ordinal=0, incarnation=one.incarnation, held=(lease,)))
     assert answers[0].kept == ()
 
 
@@ -394,7 +390,7 @@ def test_slow_trainer_keeps_its_lease_under_the_next_master(driver):
     """M2, M5: that master does not know its rate yet, and its batch may take a minute."""
     held = driver.leases(driver.trainer("t0"), 1)
     driver.start()
-    member = driver.trainer("t0", declares=None, held=held, lineage=1)
+    member = driver.trainer("t0", declares=None, held=held)
     for _ in range(20):
         driver.now = Instant(driver.now + 3 * SECOND)
         driver.send(member, Progress(steps=7, samples_per_s=0.0))

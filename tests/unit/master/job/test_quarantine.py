@@ -88,7 +88,7 @@ def test_one_process_that_is_lost_again_and_again_counts_once(plain):
     for _ in range(5):
         plain.feed(StreamBroken(member=member))
         plain.fire(ReconnectWindowEnded)
-        plain.trainer("t5", declares=None, held=held, lineage=1)
+        plain.trainer("t5", declares=None, held=held)
         held = plain.state.dispatch.holders[member.incarnation].leases
         plain.send(member, Ack(token=held[0].token, positions=held[0].positions - FRONT))
     assert len(plain.state.failures.layers) == 1
@@ -355,7 +355,7 @@ def test_stream_that_breaks_and_returns_is_no_failure(plain):
     member = plain.trainer("t6", declares=None)
     (lease,) = plain.leases(member, 1)
     plain.feed(StreamBroken(member=member))
-    plain.trainer("t6", declares=None, held=(lease,), lineage=1)
+    plain.trainer("t6", declares=None, held=(lease,))
     assert plain.state.failures == FailureCounts()
 
 

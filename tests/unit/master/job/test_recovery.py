@@ -203,7 +203,7 @@ def test_a_file_that_stays_damaged_fails_the_job_after_a_while_and_not_before():
     """Told, asked again, then failed with the ways on; a folder that does not answer fails nothing (M11)."""
     driver, servers = serving()
     servers[0].restart()
-    driver.trainer("t1", declares=None, lineage=driver.state.number)
+    driver.trainer("t1", declares=None)
     number = driver.state.number
     silent = RestoreFailed(lineage=number, message="the folder does not answer")
     damaged = RestoreFailed(lineage=number, message="file x: cut short", is_damaged=True)
@@ -250,7 +250,7 @@ def test_take_over_reads_the_marks_and_keeps_the_lineage():
     lease = train(driver, servers, 1)
     servers[0].applied |= PositionSet.span(50, 60)  # in one bucket only
     driver.start()
-    driver.trainer("t0", declares=None, lineage=1)
+    driver.trainer("t0", declares=None)
     for server in servers:
         assert AskMarks not in map(type, server.register()) or server is servers[1]
     for server in servers:
@@ -266,7 +266,7 @@ def test_a_new_master_commits_what_it_finds_before_anything_else():
     driver, servers = serving()
     lease = train(driver, servers, 1)
     driver.start()
-    driver.trainer("t0", declares=None, lineage=1)
+    driver.trainer("t0", declares=None)
     for server in servers:
         server.register()
     begun_s = driver.now
@@ -281,7 +281,7 @@ def test_a_server_that_came_back_puts_off_no_commit():
     driver, servers = serving()
     train(driver, servers, 1)
     driver.start()
-    driver.trainer("t0", declares=None, lineage=1)
+    driver.trainer("t0", declares=None)
     for server in servers:
         server.register()
     run_servers(driver, servers)
@@ -297,7 +297,7 @@ def test_take_over_grants_nothing_before_the_marks_are_read():
     """Rule 17."""
     driver, servers = serving()
     driver.start()
-    driver.trainer("t0", declares=None, lineage=1)
+    driver.trainer("t0", declares=None)
     servers[0].register()
     assert isinstance(driver.acquire(T0, 1), Wait)
 
@@ -405,9 +405,7 @@ def test_trainer_keeps_its_lease_through_a_take_over():
     driver, servers = serving()
     (lease,) = driver.leases(T0, 1)
     driver.start()
-    answers = driver.send(
-        T0, RegisterTrainer(name=T0.name, ordinal=0, incarnation=T0.incarnation, lineage=1, held=(lease,))
-    )
+    answers = driver.send(T0, RegisterTrainer(name=T0.name, ordinal=0, incarnation=T0.incarnation, held=(lease,)))
     assert [kept.positions for kept in answers[0].kept] == [lease.positions]
     for server in servers:
         server.register()

@@ -48,7 +48,7 @@ def take_over(driver):
 
 
 def come_back(driver, name, leases):
-    return driver.trainer(name, held=leases[name], declares=None, lineage=1)
+    return driver.trainer(name, held=leases[name], declares=None)
 
 
 def recorded(driver):
@@ -112,7 +112,7 @@ def test_another_process_of_its_name_tells_that_it_has_gone(driver):
     """A trainer that died with its master comes back as somebody else."""
     leases = take_over(driver)
     first = come_back(driver, "t0", leases)
-    driver.trainer("t1", process=2, declares=None, lineage=1)
+    driver.trainer("t1", process=2, declares=None)
     assert isinstance(driver.acquire(first, 2), Granted)
 
 

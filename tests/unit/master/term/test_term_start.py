@@ -229,7 +229,7 @@ async def test_a_store_without_a_checkpoint_is_no_older_than_another_jobs_folder
 async def test_a_new_master_adopts_what_its_own_job_wrote_alone(job, history):
     """Two jobs began in one empty folder, and one has committed: its samples stood as trained in the other (M1)."""
     await job.status(phase=JobPhase.STARTING)
-    record = DatasetRecord(dataset=MANIFEST.dataset, tables=MANIFEST.tables, own_model=False)
+    record = DatasetRecord(dataset=MANIFEST.dataset, tables=MANIFEST.tables)
     leadership = await job.store.try_lead(holder="me", ttl_s=60)
     lineage = LineageRecord(number=Lineage(1), base=None, quarantine=EMPTY)
     keys = job.store.keys

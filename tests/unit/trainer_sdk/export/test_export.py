@@ -11,7 +11,7 @@ from master.api.checkpoints.local_storage import LocalStorage
 from master.api.checkpoints.manifest import manifest_name, retired_name
 from master.api.identities import Initialiser, OptimiserSpec, TableSpec
 from master.api.positions import PositionSet
-from tests.harness.checkpoint_folders import alter, commit_copy, commit_own_model, commit_tables
+from tests.harness.checkpoint_folders import alter, commit_copy, commit_plain, commit_tables
 from trainer_sdk.errors import CheckpointError
 from trainer_sdk.export import __main__ as export_main
 from trainer_sdk.export.saved_checkpoint import find_manifest, open_checkpoint
@@ -262,20 +262,18 @@ def test_tables_of_a_checkpoint_that_lacks_buckets_are_refused(tmp_path, capsys)
     assert "the files hold 10 buckets of 16" in run(capsys, storage.uri, tmp_path / "model.npz", code=1)
 
 
-def test_a_scripts_own_model_is_exported(tmp_path, capsys):
-    """All its arrays are the model; a name may be anything."""
-    arrays = {"w": np.arange(3.0), "layer/0.weight": np.ones((2, 2)), "file": np.array([1, 2])}
+def test_a_model_of_another_kind_is_refused(tmp_path, capsys):
+    """A file that is neither of servers nor of a group."""
     storage = LocalStorage(tmp_path / "checkpoints")
-    commit_own_model(storage, arrays)
-    run(capsys, storage.uri, tmp_path / "model.npz")
-    with np.load(tmp_path / "model.npz") as archive:
-        assert_same({name: archive[f"{name}.npy"] for name in arrays}, arrays)
+    files = commit_copy(storage, REPLICA, step=3).files
+    write_manifest(storage, replace(commit_plain(storage), files=files, bucket_count=1))
+    assert "neither tables nor a replica" in run(capsys, storage.uri, tmp_path / "model.npz", code=4)
 
 
 def test_a_checkpoint_without_a_model_is_refused(tmp_path, capsys):
     """Its script saves what it has learned by itself."""
     storage = LocalStorage(tmp_path / "checkpoints")
-    write_manifest(storage, replace(commit_own_model(storage, {"w": np.ones(1)}), files=()))
+    commit_plain(storage)
     assert "holds no model" in run(capsys, storage.uri, tmp_path / "model.npz", code=4)
 
 

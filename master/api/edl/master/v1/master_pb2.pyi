@@ -350,7 +350,6 @@ class MemberMessage(_message.Message):
     RETURN_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
-    OFFER_CHECKPOINT_FIELD_NUMBER: _builtins.int
     FINAL_SAVED_FIELD_NUMBER: _builtins.int
     LEAVE_FIELD_NUMBER: _builtins.int
     REGISTER_REPLICA_FIELD_NUMBER: _builtins.int
@@ -384,8 +383,6 @@ class MemberMessage(_message.Message):
     def progress(self) -> Global___Progress: ...
     @_builtins.property
     def failed(self) -> Global___Failed: ...
-    @_builtins.property
-    def offer_checkpoint(self) -> Global___OfferCheckpoint: ...
     @_builtins.property
     def final_saved(self) -> Global___FinalSaved: ...
     @_builtins.property
@@ -437,7 +434,6 @@ class MemberMessage(_message.Message):
         ack: Global___Ack | None = ...,
         progress: Global___Progress | None = ...,
         failed: Global___Failed | None = ...,
-        offer_checkpoint: Global___OfferCheckpoint | None = ...,
         final_saved: Global___FinalSaved | None = ...,
         leave: Global___Leave | None = ...,
         register_replica: Global___RegisterReplica | None = ...,
@@ -460,11 +456,11 @@ class MemberMessage(_message.Message):
         server_report: Global___ServerReport | None = ...,
         backup_silent: Global___BackupSilent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "backup_silent", b"backup_silent", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "group_progress", b"group_progress", "held", b"held", "installed", b"installed", "leave", b"leave", "leave_request", b"leave_request", "left_generation", b"left_generation", "marks_report", b"marks_report", "offer_checkpoint", b"offer_checkpoint", "offer_state", b"offer_state", "progress", b"progress", "register_replica", b"register_replica", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "server_report", b"server_report", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "backup_silent", b"backup_silent", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "group_progress", b"group_progress", "held", b"held", "installed", b"installed", "leave", b"leave", "leave_request", b"leave_request", "left_generation", b"left_generation", "marks_report", b"marks_report", "offer_state", b"offer_state", "progress", b"progress", "register_replica", b"register_replica", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "server_report", b"server_report", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "backup_silent", b"backup_silent", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "group_progress", b"group_progress", "held", b"held", "installed", b"installed", "leave", b"leave", "leave_request", b"leave_request", "left_generation", b"left_generation", "marks_report", b"marks_report", "offer_checkpoint", b"offer_checkpoint", "offer_state", b"offer_state", "progress", b"progress", "register_replica", b"register_replica", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "server_report", b"server_report", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "backup_silent", b"backup_silent", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "group_progress", b"group_progress", "held", b"held", "installed", b"installed", "leave", b"leave", "leave_request", b"leave_request", "left_generation", b"left_generation", "marks_report", b"marks_report", "offer_state", b"offer_state", "progress", b"progress", "register_replica", b"register_replica", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "server_report", b"server_report", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_trainer", "declare", "acquire", "ack", "return", "progress", "failed", "offer_checkpoint", "final_saved", "leave", "register_replica", "left_generation", "group_progress", "offer_state", "leave_request", "register_server", "marks_report", "restored", "restore_failed", "held", "cut_taken", "cut_refused", "written", "skip_answer", "installed", "activated", "server_leaving", "server_report", "backup_silent"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_trainer", "declare", "acquire", "ack", "return", "progress", "failed", "final_saved", "leave", "register_replica", "left_generation", "group_progress", "offer_state", "leave_request", "register_server", "marks_report", "restored", "restore_failed", "held", "cut_taken", "cut_refused", "written", "skip_answer", "installed", "activated", "server_leaving", "server_report", "backup_silent"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -963,16 +959,12 @@ class RegisterTrainer(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     ORDINAL_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
-    LINEAGE_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     HAS_FINAL_HOOK_FIELD_NUMBER: _builtins.int
-    APPLIED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     ordinal: _builtins.int
     incarnation: _builtins.str
-    lineage: _builtins.int
     has_final_hook: _builtins.bool
-    applied: _builtins.bytes
     @_builtins.property
     def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]: ...
     def __init__(
@@ -981,14 +973,12 @@ class RegisterTrainer(_message.Message):
         name: _builtins.str = ...,
         ordinal: _builtins.int = ...,
         incarnation: _builtins.str = ...,
-        lineage: _builtins.int = ...,
         held: _abc.Iterable[Global___Lease] | None = ...,
         has_final_hook: _builtins.bool = ...,
-        applied: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "has_final_hook", b"has_final_hook", "held", b"held", "incarnation", b"incarnation", "lineage", b"lineage", "name", b"name", "ordinal", b"ordinal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_final_hook", b"has_final_hook", "held", b"held", "incarnation", b"incarnation", "name", b"name", "ordinal", b"ordinal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1000,9 +990,7 @@ class Declare(_message.Message):
 
     DATASET_FIELD_NUMBER: _builtins.int
     TABLES_FIELD_NUMBER: _builtins.int
-    OWN_MODEL_FIELD_NUMBER: _builtins.int
     LAYOUT_FIELD_NUMBER: _builtins.int
-    own_model: _builtins.bool
     layout: _builtins.str
     @_builtins.property
     def dataset(self) -> Global___DatasetSpec: ...
@@ -1013,12 +1001,11 @@ class Declare(_message.Message):
         *,
         dataset: Global___DatasetSpec | None = ...,
         tables: _abc.Iterable[Global___TableSpec] | None = ...,
-        own_model: _builtins.bool = ...,
         layout: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "layout", b"layout", "own_model", b"own_model", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "layout", b"layout", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1162,32 +1149,6 @@ class Failed(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Failed: _TypeAlias = Failed  # noqa: Y015
-
-@_typing.final
-class OfferCheckpoint(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    OFFER_FIELD_NUMBER: _builtins.int
-    WORLD_FIELD_NUMBER: _builtins.int
-    FILE_FIELD_NUMBER: _builtins.int
-    offer: _builtins.int
-    world: _builtins.int
-    @_builtins.property
-    def file(self) -> Global___FileRecord: ...
-    def __init__(
-        self,
-        *,
-        offer: _builtins.int = ...,
-        world: _builtins.int = ...,
-        file: Global___FileRecord | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["file", b"file"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "offer", b"offer", "world", b"world"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___OfferCheckpoint: _TypeAlias = OfferCheckpoint  # noqa: Y015
 
 @_typing.final
 class FinalSaved(_message.Message):
@@ -2074,21 +2035,16 @@ class Registered(_message.Message):
     TABLES_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
     REPORT_EVERY_S_FIELD_NUMBER: _builtins.int
-    RESTORE_FIELD_NUMBER: _builtins.int
-    RESTORED_DATA_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     lineage: _builtins.int
     head: _builtins.str
     report_every_s: _builtins.float
-    restored_data: _builtins.bytes
     @_builtins.property
     def kept(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]: ...
     @_builtins.property
     def dataset(self) -> Global___DatasetSpec: ...
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableSpec]: ...
-    @_builtins.property
-    def restore(self) -> Global___FileRecord: ...
     def __init__(
         self,
         *,
@@ -2099,25 +2055,19 @@ class Registered(_message.Message):
         tables: _abc.Iterable[Global___TableSpec] | None = ...,
         head: _builtins.str | None = ...,
         report_every_s: _builtins.float = ...,
-        restore: Global___FileRecord | None = ...,
-        restored_data: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_dataset", b"_dataset", "_head", b"_head", "_restore", b"_restore", "dataset", b"dataset", "head", b"head", "restore", b"restore"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dataset", b"_dataset", "_head", b"_head", "dataset", b"dataset", "head", b"head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dataset", b"_dataset", "_head", b"_head", "_restore", b"_restore", "dataset", b"dataset", "head", b"head", "kept", b"kept", "lineage", b"lineage", "report_every_s", b"report_every_s", "restore", b"restore", "restored_data", b"restored_data", "tables", b"tables", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dataset", b"_dataset", "_head", b"_head", "dataset", b"dataset", "head", b"head", "kept", b"kept", "lineage", b"lineage", "report_every_s", b"report_every_s", "tables", b"tables", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__dataset: _TypeAlias = _typing.Literal["dataset"]  # noqa: Y015
     _WhichOneofArgType__dataset: _TypeAlias = _typing.Literal["_dataset", b"_dataset"]  # noqa: Y015
     _WhichOneofReturnType__head: _TypeAlias = _typing.Literal["head"]  # noqa: Y015
     _WhichOneofArgType__head: _TypeAlias = _typing.Literal["_head", b"_head"]  # noqa: Y015
-    _WhichOneofReturnType__restore: _TypeAlias = _typing.Literal["restore"]  # noqa: Y015
-    _WhichOneofArgType__restore: _TypeAlias = _typing.Literal["_restore", b"_restore"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__dataset) -> _WhichOneofReturnType__dataset | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__head) -> _WhichOneofReturnType__head | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__restore) -> _WhichOneofReturnType__restore | None: ...
 
 Global___Registered: _TypeAlias = Registered  # noqa: Y015
 
