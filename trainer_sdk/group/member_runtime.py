@@ -255,7 +255,7 @@ class MemberRuntime:
         is_head = head is not None and head.state.step == state.committed
         manifest = head.manifest if head is not None and is_head else self._manifest
         if manifest is None or state.step > state.committed:
-            problem = self._refusal or "no step is trained yet, or this trainer leaves"
+            problem = self._refusal or "no step is trained since the last one, or this trainer leaves its group"
             raise CheckpointError(f"of step {state.step}", f"nothing was committed: {problem}")
         return manifest
 

@@ -164,7 +164,7 @@ def test_a_checkpoint_is_of_whole_batches_and_of_some(group):
     with open_member(group) as session:
         data = declare(session)
         session.own_model(save=model.save, restore=model.restore)
-        with pytest.raises(CheckpointError, match="no step is trained"):
+        with pytest.raises(CheckpointError, match="no step is trained since"):
             session.checkpoint()
         batch = next(data)
         with pytest.raises(UsageError, match="within a batch"):

@@ -6,7 +6,7 @@ import pytest
 
 from master.api.identities import Incarnation, ManifestId
 from master.api.messages.checkpoint_files import FileRecord
-from master.api.messages.from_members import Declare
+from master.api.messages.from_members import Declare, Failed
 from master.api.messages.generations import (
     BrokenGeneration,
     GroupEnded,
@@ -53,6 +53,7 @@ from trainer_sdk.group.core.member_events import (
     ReceiveState,
     RefuseScript,
     ReportRequested,
+    ScriptRaised,
     SendState,
     StatesGathered,
     StateTaken,
@@ -65,6 +66,7 @@ from trainer_sdk.group.core.member_events import (
 )
 from trainer_sdk.group.core.member_state import MemberPhase, check_member
 from trainer_sdk.group.core.script_work import next_work
+from trainer_sdk.group.core.steps import share_of
 from trainer_sdk.group.core.sync import choose_transfer
 from trainer_sdk.group.core.transitions import give, handle_member
 from trainer_sdk.group.port import GroupFinish
@@ -284,6 +286,26 @@ def test_break_while_a_step_is_applied_waits_for_it():
     after, effects = feed(told, StepApplied())
     assert reports(effects) == [LeftGeneration(left=1, state=sid(1, 1))]
     assert after.phase is MemberPhase.OUT
+
+
+def test_step_of_a_member_alone_is_complete_before_it_is_computed_and_outlives_a_break():
+    """Rules 67, 68: nobody else contributes, so a break while the script computes takes nothing from its model."""
+    state = synced(members=(0,))
+    begun = complete(state)
+    assert [phase(begun, is_in_step=is_in) for is_in in (True, False)] == [GroupPhase.COMPUTE, GroupPhase.SCRIPT]
+    broken, _ = feed(begun, BrokenGeneration(number=1))
+    after, effects = feed(broken, StepApplied())
+    assert reports(effects) == [LeftGeneration(left=1, state=sid(1, 1))]
+    assert after.step == 1
+
+
+def test_script_that_raises_names_the_records_of_the_step_in_hand():
+    """M4: also of a step that was complete before it was computed, and none once it has ended."""
+    alone = complete(synced(members=(0,)))
+    mine = share_of(give(synced(members=(0,)))).positions
+    for state, is_in_step, positions in ((alone, True, mine), (alone, False, EMPTY), (synced(), True, EMPTY)):
+        (failed,) = reports(feed(state, ScriptRaised(message="no", is_in_step=is_in_step))[1])
+        assert failed == Failed(positions=positions, message="no")
 
 
 def test_late_or_repeated_record_does_no_harm():

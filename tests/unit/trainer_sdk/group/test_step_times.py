@@ -25,6 +25,17 @@ def test_figures_are_of_complete_steps():
     assert report.samples_per_s == pytest.approx(6 / 5)
 
 
+def test_step_ends_once():
+    """One that was completed before it was computed ends when it is applied, which the runtime says of any step."""
+    times = StepTimes()
+    times.begin(share(0), 0.0)
+    assert times.report({}).is_in_step
+    times.end(3.0)
+    times.end(9.0)
+    report = times.report({})
+    assert (report.median_step_s, report.is_in_step) == (3.0, False)
+
+
 def test_pause_of_a_change_is_from_the_last_step_to_the_first_of_the_next_generation():
     """The same generation's wait for the next step is none, and the figure stays until the next change."""
     times = StepTimes()
