@@ -1,21 +1,22 @@
-"""`make demo`: web load rises and falls, two training jobs shrink and grow with it, three faults are injected.
+"""`make demo`: web load rises and falls, training jobs shrink and grow with it, faults are injected.
 
     python -m experiments.demo [--seed N] [--no-faults] [--duration TIME] [--json]
 
 The run itself is a local cluster like that of `edl run`: another terminal can run `edl get tj` meanwhile.
-`load_and_faults` plans them, `load_driver` applies them, `evaluation` audits the outcome, `figure` draws it.
+`demo_jobs` has the jobs, `load_and_faults` the timeline; `load_driver` applies it, `evaluation` audits the outcome,
+`figure` draws it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import string
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -29,23 +30,28 @@ from autoscaler.local_run.local_run import LocalRun
 from autoscaler.local_run.run_settings import LOCAL_POLICY, RunSettings
 from autoscaler.manifests import Manifests, parse_files
 from autoscaler.manifests.conversion import make_virtual_node
-from experiments.demo.baseline import SCRIPT, Training, measure_epochs_per_s
+from experiments.demo.baseline import Training, measure_epochs_per_s
+from experiments.demo.demo_jobs import (
+    WEB_LOW,
+    WITHOUT_TORCH,
+    DemoJob,
+    choose_epochs,
+    choose_jobs,
+    count_nodes,
+    estimate_epochs,
+    highest_web,
+    write_manifests,
+)
 from experiments.demo.digits import export_digits
 from experiments.demo.evaluation import FinishedDemo, evaluate, print_outcome
-from experiments.demo.load_and_faults import WebLoad, plan_faults
+from experiments.demo.load_and_faults import PlannedFault, WebLoad, plan_faults
 from experiments.demo.load_driver import LoadDriver
 
-HERE: Final = Path(__file__).parent
-JOBS: Final = {"digits-a": 200, "digits-b": 100}  # and their weights
-RELATIVE_EPOCHS: Final = {"digits-a": 1.5, "digits-b": 1.0}  # the job of more weight gets more of the cluster
-NODES, NODE_CPU_MILLI, NODE_MEMORY_BYTES = 4, 4_000, 8 * 2**30
-WEB_LOW, WEB_HIGH = 2, 9
+NODE_CPU_MILLI, NODE_MEMORY_BYTES = 4_000, 8 * 2**30
 POLICY: Final = replace(LOCAL_POLICY, down_window_s=4.0, victim_age_s=4.0)
 """A day's load within a minute: the windows of voluntary shrinks are as much shorter, so that servers leave too."""
 
 LIMIT_FACTOR: Final = 2.5  # times the load's duration: then the demo is stopped, and says so
-SHARE_OF_ALONE: Final = 0.15
-"""Epochs a second of the lighter job relative to one process alone on a free core; measured on 2 cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,35 +111,39 @@ def main() -> int:
     options.runs.mkdir(parents=True, exist_ok=True)
     digits = export_digits(options.runs)
     training = Training(data=digits.path.absolute())
-    epochs = _choose_epochs(options, training)
+    demo_jobs = choose_jobs(has_torch=find_spec("torch") is not None)
+    epochs = choose_epochs(demo_jobs, options.epochs or _estimate_epochs(options, training, demo_jobs))
     if not options.is_json:
         jobs = ", ".join(f"{name} {count} epochs" for name, count in epochs.items())
         print(f"{digits.train_count:,} digits to train, {digits.test_count} to test; {jobs}; seed {options.seed}")
+        if not any(job.is_group for job in demo_jobs):
+            print(WITHOUT_TORCH)
         print(f"from another terminal meanwhile: edl why tj/{next(iter(epochs))}, edl plan, edl what-if --web 9")
     with tempfile.TemporaryDirectory(prefix="edl-demo-") as name:
         try:
-            return asyncio.run(_Demo(options, training, epochs, Path(name)).run())
+            return asyncio.run(_Demo(options, training, demo_jobs, epochs, Path(name)).run())
         except AutoscalerError as error:
             print(f"the demo did not start: {error}", file=sys.stderr)
             return Exit.FAILED
 
 
-def _choose_epochs(options: Options, training: Training) -> dict[str, int]:
-    """Epochs of each job: as given, or enough to outlast the web load on this machine."""
-    epochs = options.epochs or measure_epochs_per_s(training) * SHARE_OF_ALONE * options.load_s
-    return {name: max(1, round(epochs * work)) for name, work in RELATIVE_EPOCHS.items()}
+def _estimate_epochs(options: Options, training: Training, jobs: tuple[DemoJob, ...]) -> float:
+    return estimate_epochs(jobs, alone_epochs_per_s=measure_epochs_per_s(training), load_s=options.load_s)
 
 
 class _Demo:
     """One demo, from the files to the figure."""
 
-    def __init__(self, options: Options, training: Training, epochs: Mapping[str, int], scratch: Path) -> None:
+    def __init__(
+        self, options: Options, training: Training, jobs: tuple[DemoJob, ...], epochs: Mapping[str, int], scratch: Path
+    ) -> None:
         self._options = options
         self._training = training
+        self._jobs = jobs
         self._epochs = epochs
         self._scratch = scratch
-        self._web_load = WebLoad(low=WEB_LOW, high=WEB_HIGH, duration_s=options.load_s)
-        self._faults = plan_faults((*JOBS,), duration_s=options.load_s, seed=options.seed) if options.has_faults else ()
+        self._web_load = WebLoad(low=WEB_LOW, high=highest_web(jobs), duration_s=options.load_s)
+        self._faults = self._plan_faults() if options.has_faults else ()
         self._driver: LoadDriver | None = None
         self._run: LocalRun | None = None
 
@@ -154,6 +164,7 @@ class _Demo:
             run=self._run,
             driver=self._driver,
             training=self._training,
+            jobs=self._jobs,
             epochs=self._epochs,
             models=self._scratch,
             seed=self._options.seed,
@@ -171,6 +182,11 @@ class _Demo:
         self._driver = LoadDriver(run, self._web_load, self._faults, seed=self._options.seed)
         await self._driver.drive()
 
+    def _plan_faults(self) -> tuple[PlannedFault, ...]:
+        with_servers = tuple(job.name for job in self._jobs if not job.is_group)
+        groups = tuple(job.name for job in self._jobs if job.is_group)
+        return plan_faults(with_servers, groups, duration_s=self._options.load_s, seed=self._options.seed)
+
     def _show(self) -> RunOutput:
         if self._options.is_json:
             return RunOutput.JSON
@@ -178,39 +194,23 @@ class _Demo:
 
     def _settings(self) -> RunSettings:
         capacity = Resources(cpu_milli=NODE_CPU_MILLI, memory_bytes=NODE_MEMORY_BYTES)
+        nodes = count_nodes(self._jobs)
         return RunSettings(
             name="demo",
-            machines=tuple(make_virtual_node(f"node-{number}", capacity) for number in range(1, NODES + 1)),
-            devices=((),) * NODES,
+            machines=tuple(make_virtual_node(f"node-{number}", capacity) for number in range(1, nodes + 1)),
+            devices=((),) * nodes,
             parent=self._options.runs,
             policy=POLICY,
             described={"command": sys.argv[1:], "seed": self._options.seed},
         )
 
     def _filled_in(self) -> str:
-        training = self._training
-        known = {
-            "python": sys.executable,
-            "script": SCRIPT,
-            "web_script": SCRIPT.parent / "web_server.py",
-            "out": self._scratch,
-            "web_low": WEB_LOW,
-            **asdict(training),
-        }
-        documents = [
-            _fill("job.yaml", known | {"name": name, "weight": weight, "epochs": self._epochs[name]})
-            for name, weight in JOBS.items()
-        ]
-        return "---\n".join([*documents, _fill("web.yaml", known)])
+        return write_manifests(self._jobs, self._epochs, self._training, self._scratch)
 
     def _manifests(self) -> Manifests:
         path = self._scratch / "manifests.yaml"
         path.write_text(self._filled_in(), encoding="utf-8")
         return parse_files([path])
-
-
-def _fill(file: str, known: Mapping[str, object]) -> str:
-    return string.Template((HERE / file).read_text(encoding="utf-8")).substitute(known)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 import numpy as np
 
-SCRIPT: Final = Path(__file__).parent.parent.parent / "examples" / "digits_pserver.py"
+EXAMPLES: Final = Path(__file__).parent.parent.parent / "examples"
+SCRIPT: Final = EXAMPLES / "digits_pserver.py"
 CALIBRATION_S: Final = 0.4
 
 
@@ -56,7 +57,7 @@ def start_alone(training: Training, *epochs: int) -> subprocess.Popen[str]:
 def measure_accuracy(weights: dict[str, np.ndarray[Any, Any]], training: Training) -> float:
     """Share of the test digits that these weights classify correctly."""
     with np.load(training.data) as arrays:
-        model = _script().MLP(hidden=training.hidden)
+        model = load_example(SCRIPT).MLP(hidden=training.hidden)
         return float(model.accuracy(weights, arrays["x_test"], arrays["y_test"]))
 
 
@@ -64,7 +65,7 @@ def _steps(training: Training) -> Any:
     """Yields the weights after each step, in an endless shuffled order."""
     with np.load(training.data) as arrays:
         x, y = arrays["x_train"], arrays["y_train"]
-    model = _script().MLP(hidden=training.hidden)
+    model = load_example(SCRIPT).MLP(hidden=training.hidden)
     weights = model.initial(training.seed)
     shuffle = np.random.default_rng(training.seed)
     while True:
@@ -77,8 +78,9 @@ def _steps(training: Training) -> Any:
             yield weights
 
 
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("digits_pserver", SCRIPT)
+def load_example(path: Path) -> ModuleType:
+    """An example's script, imported as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,29 +11,32 @@ from typing import Final
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from autoscaler.local_run.local_run import LocalRun
-from experiments.demo.baseline import Training, measure_accuracy, start_alone
+from experiments.demo.baseline import Training
+from experiments.demo.demo_jobs import DemoJob
 from experiments.demo.demo_samples import Sample, count_servers, measure_waits, parse_samples, read_lines
 from experiments.demo.figure import draw_run
 from experiments.demo.load_driver import WORKLOAD, LoadDriver
 from experiments.demo.outcome import SUMMARY_HEAD, UNFINISHED, DemoOutcome, JobOutcome, count_positions, summary_rows
+from experiments.demo.trained_models import TrainedModel, training_alone
 from master.api.checkpoints.audit import read_checkpoint
 from master.api.errors import ContractError
 
 TABLE_WIDTH: Final = 120
-ALONE_LIMIT_S: Final = 120.0
-TITLE: Final = "Two jobs beside web load that rises and falls (virtual CPUs)"
+COUNT_WORDS: Final = {2: "Two", 3: "Three"}
+TITLE: Final = "{} jobs beside web load that rises and falls (virtual CPUs)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedDemo:
-    """A demo that has ended.  `models` holds NAME/model.npz of each job that completed."""
+    """A demo that has ended.  `models` has a folder NAME of each job that completed (`trained_models`)."""
 
     run: LocalRun
     driver: LoadDriver
     training: Training
+    jobs: tuple[DemoJob, ...]
     epochs: Mapping[str, int]
     models: Path
     seed: int
@@ -46,21 +48,16 @@ class FinishedDemo:
 def evaluate(finished: FinishedDemo) -> DemoOutcome:
     """The outcome; afterwards the run folder has the figure, its JSON and the final models."""
     root = finished.run.folder.root
-    counts = sorted(finished.epochs.values())
-    alone = start_alone(finished.training, *counts)
-    try:
+    title = TITLE.format(COUNT_WORDS.get(len(finished.jobs), len(finished.jobs)))
+    with training_alone(finished.training, finished.jobs, finished.epochs, finished.models) as alone:
         samples = parse_samples(read_lines(finished.run.folder.samples), workload=WORKLOAD)
-        draw_run(samples, finished.driver.marks, root / "demo.png", title=TITLE)
-        baseline = _read_accuracies(alone, counts)
-    finally:
-        alone.kill()
+        draw_run(samples, finished.driver.marks, root / "demo.png", title=title)
+        trained = alone.read()
     outcome = DemoOutcome(
         seed=finished.seed,
         duration_s=round(finished.seconds, 1),
         load_s=finished.load_s,
-        jobs=tuple(
-            _evaluate_job(finished, samples, name, baseline.get(count)) for name, count in finished.epochs.items()
-        ),
+        jobs=tuple(_evaluate_job(finished, samples, job.name, trained[job.name]) for job in finished.jobs),
         web=measure_waits(finished.driver.waits),
         faults=tuple(finished.driver.marks),
         faults_planned=finished.faults_planned,
@@ -70,21 +67,18 @@ def evaluate(finished: FinishedDemo) -> DemoOutcome:
     return outcome
 
 
-def _read_accuracies(alone: subprocess.Popen[str], counts: Sequence[int]) -> Mapping[int, float]:
-    """Accuracy of the single process by number of epochs; one that it did not reach in time is missing."""
-    try:
-        output = alone.communicate(timeout=ALONE_LIMIT_S)[0]
-    except subprocess.TimeoutExpired:
-        output = ""
-    return {count: float(line) for count, line in zip(counts, output.splitlines(), strict=False)}
-
-
 def print_outcome(outcome: DemoOutcome, *, is_json: bool) -> None:
     """Print the outcome for people, or as one line of JSON."""
     if is_json:
         print(json.dumps({"outcome": outcome.as_json()}), flush=True)
         return
-    table = Table(*SUMMARY_HEAD, title="samples x epochs, counted by the models themselves", title_justify="left")
+    job, *others = SUMMARY_HEAD
+    table = Table(
+        Column(job, no_wrap=True),
+        *others,
+        title="samples x epochs, counted by the models themselves",
+        title_justify="left",
+    )
     for row in summary_rows(outcome.jobs):
         table.add_row(*row)
     Console(width=max(Console().width, TABLE_WIDTH)).print(table)
@@ -103,17 +97,12 @@ def print_outcome(outcome: DemoOutcome, *, is_json: bool) -> None:
     print(f"figure: {outcome.folder}/demo.png\nrun folder: {outcome.folder}   ({outcome.duration_s:.0f} s)")
 
 
-def _evaluate_job(finished: FinishedDemo, samples: Sequence[Sample], name: str, baseline: float | None) -> JobOutcome:
+def _evaluate_job(finished: FinishedDemo, samples: Sequence[Sample], name: str, model: TrainedModel) -> JobOutcome:
     run, epochs = finished.run, finished.epochs[name]
     record = run.jobs()[name]
-    accuracy, trained, lost, repeated = None, 0, 0, 0
-    model = finished.models / name / "model.npz"
-    if model.exists():
-        shutil.copy(model, run.folder.root / f"{name}.npz")
-        with np.load(model) as archive:
-            weights = dict(archive)
-        trained, lost, repeated = count_positions(weights.pop("ledger"), epochs=epochs)
-        accuracy = measure_accuracy(weights, finished.training)
+    if (finished.models / name).is_dir():
+        shutil.copytree(finished.models / name, run.folder.root / "models" / name)
+    trained, lost, repeated = (0, 0, 0) if model.ledger is None else count_positions(model.ledger, epochs=epochs)
     with np.load(finished.training.data) as arrays:
         split = len(arrays["y_train"])
     message, missing, quarantined = record.life.message, split * epochs, 0
@@ -138,6 +127,6 @@ def _evaluate_job(finished: FinishedDemo, samples: Sequence[Sample], name: str, 
         servers=count_servers(samples, name),
         reworked=record.progress.reworked_in_all if record.progress is not None else 0,
         lineage=record.progress.lineage if record.progress is not None else 0,
-        accuracy=accuracy,
-        baseline=baseline,
+        accuracy=model.accuracy,
+        baseline=model.baseline,
     )

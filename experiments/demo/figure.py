@@ -68,13 +68,15 @@ def _draw_use(axes: Axes, samples: Sequence[Sample]) -> None:
 def _draw_counts(
     axes: Axes, samples: Sequence[Sample], counts: Callable[[JobSample], tuple[int, int]], *, minimum: bool
 ) -> None:
-    """How many there are and shall be of one role, a line each job."""
+    """How many there are and shall be of one role, a line each job that has any: a group has no servers."""
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - half a second, wanted only here
 
     at = [s.at_s for s in samples]
     for (name, colour), offset in zip(_job_colours(samples), (0.0, 0.06, -0.06, 0.12), strict=False):
         seen = [(t, s.jobs[name]) for t, s in zip(at, samples, strict=True) if name in s.jobs]
         times, found = [t for t, _ in seen], [counts(job) for _, job in seen]
+        if not any(map(any, found)):
+            continue
         axes.step(times, [now + offset for now, _ in found], where="post", color=colour, linewidth=1.8, label=name)
         axes.step(times, [goal + offset for _, goal in found], where="post", color=colour, linewidth=0.8, linestyle=":")
         if minimum:

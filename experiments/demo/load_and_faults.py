@@ -1,4 +1,4 @@
-"""Timeline of the demo: the web's load curve and three faults.  Pure; `load_driver` applies it.
+"""Timeline of the demo: the web's load curve and its faults.  Pure; `load_driver` applies it.
 
 Times are fractions of the curve's duration, so that `--duration` stretches all of it.
 """
@@ -54,11 +54,17 @@ def _ramp(x: float, start: float, stop: float) -> float:
     return (1.0 - math.cos(math.pi * share)) / 2.0
 
 
-def plan_faults(jobs: tuple[str, ...], *, duration_s: float, seed: int) -> tuple[PlannedFault, ...]:
-    """One trainer SIGKILLed, one drained, one master SIGKILLed, in that order; the seed decides job and instant."""
+def plan_faults(
+    server_jobs: tuple[str, ...], groups: tuple[str, ...], *, duration_s: float, seed: int
+) -> tuple[PlannedFault, ...]:
+    """Of the jobs with servers one trainer SIGKILLed, one drained, one master SIGKILLed; then a trainer of each group.
+
+    The seed decides job and instant.
+    """
     rng = random.Random(seed)  # noqa: S311 - a demo, not a secret
-    first, second = rng.sample(jobs, 2)
-    planned = ((0.30, Fault.KILL_TRAINER, first), (0.48, Fault.DRAIN_TRAINER, second), (0.66, Fault.KILL_MASTER, first))
+    first, second = rng.sample(server_jobs, 2)
+    planned = [(0.30, Fault.KILL_TRAINER, first), (0.48, Fault.DRAIN_TRAINER, second), (0.66, Fault.KILL_MASTER, first)]
+    planned += [(0.84, Fault.KILL_TRAINER, group) for group in groups]
     return tuple(
         PlannedFault(at_s=duration_s * (at + rng.uniform(-0.03, 0.03)), fault=fault, job=job)
         for at, fault, job in planned

@@ -89,7 +89,7 @@ def summary_rows(jobs: Sequence[JobOutcome]) -> list[tuple[str, ...]]:
             f"{job.split:,} x {job.epochs} = {job.split * job.epochs:,}",
             *_counted(job),
             f"{job.reworked:,}",
-            "{} to {}".format(*job.servers),
+            "{} to {}".format(*job.servers) if any(job.servers) else "none",
             _percent(job.accuracy),
             _percent(job.baseline),
             job.verdict,

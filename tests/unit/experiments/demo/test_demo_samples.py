@@ -65,3 +65,9 @@ def test_a_job_at_its_end_with_a_lost_sample_is_not_sound():
     """Or with a message of its own."""
     assert summary_rows([replace(WHOLE, lost=1)])[0][-1] == "NOT SOUND"
     assert replace(WHOLE, is_complete=False, message="the checkpoint has no manifest").verdict.startswith("the check")
+
+
+def test_a_group_has_no_servers_to_count():
+    """The table says "none": "0 to 0" would read as if servers had been lost."""
+    (row,) = summary_rows([replace(WHOLE, servers=(0, 0))])
+    assert row[6] == "none"

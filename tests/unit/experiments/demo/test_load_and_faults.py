@@ -1,4 +1,4 @@
-"""The demo's timeline is what it says: web load between two levels and three faults."""
+"""The demo's timeline is what it says: web load between two levels, and faults in their order."""
 
 import pytest
 
@@ -19,11 +19,19 @@ def test_web_load_starts_and_ends_low_and_reaches_high():
 
 def test_faults_are_three_in_order_and_follow_the_seed():
     """The same seed gives the same play; another job loses its trainer under some other seed."""
-    play = plan_faults(("a", "b"), duration_s=60, seed=7)
+    play = plan_faults(("a", "b"), (), duration_s=60, seed=7)
     assert [f.fault for f in play] == [Fault.KILL_TRAINER, Fault.DRAIN_TRAINER, Fault.KILL_MASTER]
     assert [f.at_s for f in play] == sorted(f.at_s for f in play)
-    assert play == plan_faults(("a", "b"), duration_s=60, seed=7)
-    assert {plan_faults(("a", "b"), duration_s=60, seed=s)[0].job for s in range(8)} == {"a", "b"}
+    assert play == plan_faults(("a", "b"), (), duration_s=60, seed=7)
+    assert {plan_faults(("a", "b"), (), duration_s=60, seed=s)[0].job for s in range(8)} == {"a", "b"}
+
+
+def test_a_group_loses_a_trainer_and_changes_no_other_fault():
+    """What jobs with servers suffer is the same where torch, and with it the group, is missing."""
+    *others, last = plan_faults(("a", "b"), ("g",), duration_s=60, seed=7)
+    assert tuple(others) == plan_faults(("a", "b"), (), duration_s=60, seed=7)
+    assert (last.fault, last.job) == (Fault.KILL_TRAINER, "g")
+    assert others[-1].at_s < last.at_s < 60
 
 
 @pytest.mark.parametrize("text", ["40", "40s"])
