@@ -56,13 +56,17 @@ def break_if_troubled(turn: GroupTurn) -> None:
 
 
 def refute(turn: GroupTurn, replica: Replica) -> None:
-    """BROKEN for a member that is in a generation which is neither the record nor its `from` (rules 74, 92)."""
+    """BROKEN for a member whose report is awaited, or that is in no generation of the record (rules 74, 92).
+
+    Who is out has not promised enough by that: the record may have been written since, and NEW have been lost.
+    """
     state, current, before = turn.state, turn.state.current, turn.state.before
-    if current is None or replica.is_out or replica.generation > current.number:
+    if current is None or replica.generation > current.number:
         return
     if is_gathering(state):
-        turn.send(replica.key, BrokenGeneration(number=current.number))
-    elif replica.generation not in (current.number, before.number if before else 0):
+        if not replica.is_out or (replica.left < current.number and replica.key in state.roster.concerned):
+            turn.send(replica.key, BrokenGeneration(number=current.number))
+    elif not replica.is_out and replica.generation not in (current.number, before.number if before else 0):
         is_listed = replica.key in state.roster.listed
         turn.send(replica.key, BrokenGeneration(number=replica.generation if is_listed else current.number))
 

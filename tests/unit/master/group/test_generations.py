@@ -94,6 +94,21 @@ def test_a_report_of_one_breaks_the_group_for_all():
     assert (driver.record.number, driver.names()) == (2, ["t0", "t1"])
 
 
+def test_a_member_that_is_out_and_missed_the_record_is_told_that_it_is_broken():
+    """Rule 74: its promise is older than the record, so the next record waits for another one."""
+    driver, (first, second) = training("t0", "t1")
+    driver.report(first, 1, at(driver, 1))
+    driver.break_stream(second)
+    driver.say(second, registration(second, left=1, state=at(driver, 1)))
+    assert driver.record.number == 2
+    driver.break_stream(second)  # NEW was on it
+    driver.report(first, 2, at(driver, 1))
+    answers = driver.say(second, registration(second, left=1, state=at(driver, 1)))
+    assert BrokenGeneration(number=2) in answers
+    driver.report(second, 2, at(driver, 1))
+    assert (driver.record.number, driver.names()) == (3, ["t0", "t1"])
+
+
 def test_a_hung_script_is_lost_and_a_report_brings_it_back():
     """It computes while the others wait for it; its process still sends reports."""
     driver, (first, second) = training("t0", "t1")
