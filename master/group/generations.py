@@ -64,7 +64,7 @@ def refute(turn: GroupTurn, replica: Replica) -> None:
     if current is None or replica.generation > current.number:
         return
     if is_gathering(state):
-        if not replica.is_out or (replica.left < current.number and replica.key in state.roster.concerned):
+        if not replica.is_out or (replica.left < current.number and replica.key in concerned(state)):
             turn.send(replica.key, BrokenGeneration(number=current.number))
     elif not replica.is_out and replica.generation not in (current.number, before.number if before else 0):
         is_listed = replica.key in state.roster.listed

@@ -78,6 +78,8 @@ def _plan(turn: GroupTurn, *, with_joiners: bool) -> None:
     state, current = turn.state, turn.state.current
     assert current is not None
     here = [one for key in state.roster.current if (one := state.try_replica(key))]
+    if any(one.is_released for one in here):  # it ends by itself: no plan counts on it, the record follows its end
+        return
     leaving = [one for one in here if one.is_leaving]
     staying = [one for one in here if not one.is_leaving]
     joiners = _joiners(state) if with_joiners or leaving else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from master.api.identities import Lineage
+from master.api.messages.from_members import Leave
 from master.api.messages.generations import (
     BrokenGeneration,
     CopyWanted,
@@ -175,6 +176,19 @@ def test_when_all_leave_a_joiner_joins_first():
     driver.progress(joiner, 2, 4)
     driver.offer(first, 4, 2)
     assert (driver.record.number, driver.names()) == (3, ["t1"])
+
+
+def test_no_plan_counts_on_a_released_member():
+    """Rule 79: a joiner gets its generation once the member that was released has gone."""
+    driver, (first,) = training("t0", step=3)
+    driver.say(first, LeaveRequest(grace_s=30))
+    driver.offer(first, 3, 1)
+    joiner = driver.join("t1")
+    driver.pass_time(1.5)
+    assert driver.record.number == 1
+    driver.say(first, Leave())
+    assert (driver.record.number, driver.names(), driver.record.planned_from) == (2, ["t1"], 0)
+    assert driver.told(BrokenGeneration, joiner) == []
 
 
 def test_who_is_in_no_generation_is_released_at_once():
