@@ -18,6 +18,8 @@ from tests.protocol.breaks import BREAKS, listed
 from tests.protocol.breaks.left_out import Break, is_found
 from tests.protocol.configs import CONFIGS
 from tests.protocol.explore import Limits, Report, Verdict
+from tests.protocol.group import breaks as group_breaks
+from tests.protocol.group.breaks.left_out import GroupBreak
 from tests.protocol.haste import explore_job
 
 
@@ -34,7 +36,7 @@ def main() -> int:
         say("\n".join(listed.rows(BREAKS)))
         return 0
     if args.breaks:
-        return show_breaks(BREAKS, args.workers)
+        return show_breaks(BREAKS, args.workers) | show_breaks(group_breaks.BREAKS, args.workers)
     names = args.config or list(CONFIGS)
     states, bad = 0, 0
     for name, report in explored(names, args.states, args.seconds, args.workers):
@@ -43,7 +45,8 @@ def main() -> int:
         bad += report.verdict not in (Verdict.OK, Verdict.CUT_OFF)
     say(f"{states:,} states in {len(names)} configurations, {bad} with something wrong")
     if not args.config:
-        bad += show_breaks([one for one in BREAKS if one.is_long], args.workers)
+        for breaks in (BREAKS, group_breaks.BREAKS):
+            bad += show_breaks([one for one in breaks if one.is_long], args.workers)
     return 1 if bad else 0
 
 
@@ -70,12 +73,12 @@ def explore_one(name: str, states: int, seconds: float) -> Report:
     return explore_job(CONFIGS[name], Limits(states=states, seconds=seconds))
 
 
-def show_breaks(breaks: Sequence[Break], workers: int) -> int:
+def show_breaks(breaks: Sequence[Break] | Sequence[GroupBreak], workers: int) -> int:
     """1 when one of them is not found."""
     found = 0
     say(f"{'left out':26} {'found':9} {'states':>9} {'seconds':>8}  rule; what was seen")
     with ProcessPoolExecutor(max_workers=workers) as pool:
-        for one, report in zip(breaks, pool.map(explore_break, [one.name for one in breaks]), strict=True):
+        for one, report in zip(breaks, pool.map(explore_break, [(type(one), one.name) for one in breaks]), strict=True):
             found += is_found(report)
             seen = report.detail if is_found(report) else ""
             say(f"{one.name:26} {report.verdict:9} {report.states:>9,} {report.seconds:>8.1f}  {one.rule}; {seen}")
@@ -83,9 +86,9 @@ def show_breaks(breaks: Sequence[Break], workers: int) -> int:
     return 0 if found == len(breaks) else 1
 
 
-def explore_break(name: str) -> Report:
-    """By name: what a break patches with cannot travel to another process."""
-    return next(one for one in BREAKS if one.name == name).explore()
+def explore_break(named: tuple[type, str]) -> Report:
+    """By kind and name: what a break patches with cannot travel to another process."""
+    return next(one for one in (*BREAKS, *group_breaks.BREAKS) if (type(one), one.name) == named).explore()
 
 
 def say(line: str) -> None:

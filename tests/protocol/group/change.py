@@ -6,10 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.protocol.group.draft import GroupDraft
-from tests.protocol.group.settings import GroupFaults
 from tests.protocol.group.world import Bits, GroupWorld
-
-FAULTS = tuple(GroupFaults.__dataclass_fields__)
 
 
 class Change(NamedTuple):

@@ -16,7 +16,7 @@ from master.job.domain.durable_records import Instant, MemberKey
 from master.job.domain.effects import CloseStream, Send
 from master.job.domain.job_events import MessageReceived, StreamBroken
 from tests.protocol.group import masters
-from tests.protocol.group.settings import LAYOUT, GroupSetting
+from tests.protocol.group.settings import FAULTS, LAYOUT, GroupSetting
 from tests.protocol.group.world import (
     Bits,
     Collectives,
@@ -28,6 +28,7 @@ from tests.protocol.group.world import (
     put,
     with_group,
 )
+from trainer_sdk.group.core import script_work
 from trainer_sdk.group.core.control_words import StepWord
 from trainer_sdk.group.core.member_events import (
     AbortGroup,
@@ -36,6 +37,8 @@ from trainer_sdk.group.core.member_events import (
     ContributeWord,
     GroupEvent,
     RefuseScript,
+    ScriptWork,
+    StreamOpened,
     TellMaster,
 )
 from trainer_sdk.group.core.member_state import MemberState, MemberStep, check_member, rank_in
@@ -50,12 +53,27 @@ def member_step(core: MemberState, event: GroupEvent) -> MemberStep:
     return step
 
 
+@lru_cache(maxsize=1 << 16)
+def work_of(core: MemberState) -> ScriptWork:
+    """What the script's thread of a member does next."""
+    return script_work.next_work(core)
+
+
+def incarnation_of(place: int, births: int) -> Incarnation:
+    """Of the process that begins in this place for the `births`-th time (rule 64)."""
+    return Incarnation(f"{place}.{births}")
+
+
 class GroupDraft:
     """A world in the making.  `problem`: what an invariant says of it."""
 
     def __init__(self, setting: GroupSetting, world: GroupWorld, *, is_calm: bool) -> None:
         self.setting, self.world, self.is_calm = setting, world, is_calm
         self.problem: str | None = None
+
+    def has_happened(self, fault: str) -> bool:
+        """True if one of these was taken from the budget."""
+        return self.world.faults[FAULTS.index(fault)] < getattr(self.setting.faults, fault)
 
     def blame(self, problem: str) -> None:
         self.problem = self.problem or problem
@@ -85,12 +103,14 @@ class GroupDraft:
                     self.say(place, message)
                 case ConnectGroup(record=record):
                     self._join(record, step.state, connecting=True)
-                case AbortGroup(number=aborted) | CloseGroup(number=aborted):
+                case AbortGroup(number=aborted):
                     self.depart(place, aborted)
+                case CloseGroup(number=closed):
+                    self.close(place, closed)
                 case ContributeWord(number=into, word=word):
                     self._contribute(place, into, step.state, word)
                 case RefuseScript(field=field, message=text):
-                    self.blame(f"the script is refused: {field}: {text}")
+                    self.blame(f"I4: the script is refused: {field}: {text}")
                 case _:
                     assert_never(effect)
 
@@ -117,16 +137,23 @@ class GroupDraft:
     # ---- masters ----------------------------------------------------------------------------------------------------
 
     def master_handles(self, event: MasterEvent, *, term: int | None = None, now: Instant = masters.NOW) -> None:
-        """The leader handles the event, if it is of its term."""
-        if term is not None and term != self.world.master.state.term:
+        """The master of this term, the leader if none is given, handles the event, if it is still there."""
+        for master in (self.world.master, *self.world.old_masters):
+            if term in (None, master.state.term):
+                self.take_master_step(masters.handled(master, event, now))
+                return
+
+    def put_master(self, master: masters.GroupMaster) -> None:
+        if master.state.term == self.world.master.state.term:
+            self.world = self.world._replace(master=master)
             return
-        step = masters.handled(self.world.master, event, now)
-        self.take_master_step(step)
+        others = (master if one.state.term == master.state.term else one for one in self.world.old_masters)
+        self.world = self.world._replace(old_masters=tuple(others))
 
     def take_master_step(self, step: masters.GroupMasterStep) -> None:
-        self.world = self.world._replace(master=step.master)
+        self.put_master(step.master)
         for effect in step.said:
-            place = self._place_of(effect)
+            place = self._place_of(effect, step.master.state.term)
             if place is None:
                 continue
             if isinstance(effect, Send):
@@ -136,13 +163,18 @@ class GroupDraft:
             else:
                 self.break_stream(place)
 
-    def _place_of(self, effect: Send | CloseStream) -> int | None:
+    def _place_of(self, effect: Send | CloseStream, term: int) -> int | None:
         key = effect.to if isinstance(effect, Send) else effect.member
         for place, member in enumerate(self.world.members):
             core = member.core
-            if core and member.link == self.world.master.state.term and core.incarnation == key.incarnation:
+            if core and member.link == term and core.incarnation == key.incarnation:
                 return place
         return None
+
+    def connect(self, place: int) -> None:
+        """A stream to the leader; what is on one to an older master is lost."""
+        self.set_member(place, link=self.world.master.state.term, inbox=(), outbox=())
+        self.tell(place, StreamOpened())
 
     def break_stream(self, place: int) -> None:
         """What is on it is lost, and the master hears of it."""
@@ -155,8 +187,8 @@ class GroupDraft:
 
     # ---- collectives ------------------------------------------------------------------------------------------------
 
-    def group(self, number: int) -> Collectives:
-        group = self.world.group(number)
+    def group(self, number: int, core: MemberState) -> Collectives:
+        group = self.world.group(number, core.incarnation)
         assert group is not None, f"generation {number} has no connections"
         return group
 
@@ -164,19 +196,25 @@ class GroupDraft:
         self.world = with_group(self.world, group)
 
     def _join(self, record: Generation, state: MemberState, *, connecting: bool) -> None:
-        group = self.world.group(record.number) or Collectives.of(record)
+        group = self.world.group(record.number, state.incarnation) or Collectives.of(record)
         rank = rank_in(record, state.incarnation)
         self.set_group(replace(group, connecting=put(group.connecting, rank, connecting)))
 
-    def depart(self, place: int, number: int) -> None:
+    def close(self, place: int, number: int) -> None:
+        """The member leaves in an orderly way: the others can finish the step that it has completed (rule 82)."""
+        self.depart(place, number, is_abort=False)
+
+    def depart(self, place: int, number: int, *, is_abort: bool = True) -> None:
         """The member's connections of this generation end, whether they are aborted, closed or die with it."""
-        group, core = self.world.group(number), self.member(place).core
-        if group is None or core is None or (rank := rank_in(group.record, core.incarnation)) < 0:
-            return
-        self.set_group(replace(group, left=put(group.left, rank, value=True)))
+        core = self.member(place).core
+        group = self.world.group(number, core.incarnation) if core else None
+        if group is not None and core is not None:
+            rank = rank_in(group.record, core.incarnation)
+            left = put(group.left, rank, value=True)
+            self.set_group(replace(group, left=left, is_aborted=group.is_aborted or is_abort))
 
     def _contribute(self, place: int, number: int, state: MemberState, word: StepWord) -> None:
-        group = self.group(number)
+        group = self.group(number, state)
         share = share_of(state)
         given = Contribution(step=len(self.member(place).bits) - 1, positions=share.positions, word=word)
         contributions = put(group.contributions, share.rank, given)
@@ -190,6 +228,7 @@ class GroupDraft:
         given = [one for one in group.contributions if one is not None]
         steps = {one.step for one in given}
         number = group.record.number
+        who = tuple(member.incarnation for member in group.record.members)
         if len(steps) != 1 or min(steps) >= self.setting.steps:
             return StepSum(step=-1, tag=(number, "bad", *sorted(steps)), words=tuple(one.word for one in given))
         step = min(steps)
@@ -197,7 +236,7 @@ class GroupDraft:
         is_right = union(one.positions for one in given) == todo and sum(len(one.positions) for one in given) == len(
             todo
         )
-        tag = (number, step) if is_right else (number, "bad", *(str(one.positions) for one in given))
+        tag = (number, step, who) if is_right else (number, "bad", *(str(one.positions) for one in given))
         return StepSum(step=step, tag=tag, words=tuple(one.word for one in given))
 
     # ---- processes --------------------------------------------------------------------------------------------------
@@ -205,7 +244,7 @@ class GroupDraft:
     def begin_process(self, place: int) -> None:
         """A new process in this place, without a stream; its first state is its own."""
         births = self.member(place).births + 1
-        incarnation = Incarnation(f"{place}.{births}")
+        incarnation = incarnation_of(place, births)
         core = MemberState(
             name=MemberName(f"t{place}"),
             ordinal=place,
@@ -213,8 +252,9 @@ class GroupDraft:
             address=f"unix:/{incarnation}",
             dataset=self.setting.dataset,
             layout=LAYOUT,
+            has_final_hook=self.setting.has_hook,
         )
-        first: Bits = (("first", incarnation),)
+        first: Bits = (("first", incarnation, births),)
         self.set_member(
             place, presence=Presence.HERE, births=births, core=core, bits=first, link=0, inbox=(), outbox=(), copying=()
         )

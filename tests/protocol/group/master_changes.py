@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from master import group as master_group
-from master.api.identities import Term
+from master.api.group_shares import data_of
+from master.api.identities import Lineage, Term
+from master.api.positions import PositionSet
 from master.group import group_events
-from master.job.domain.durable_records import Instant, SwapHead
+from master.job.domain.durable_records import DurableWrite, Instant, SwapHead
 from master.job.domain.job_events import (
     ManifestWritten,
     Persisted,
@@ -21,20 +23,25 @@ from tests.protocol.group import masters
 from tests.protocol.group.change import Change, content_of
 from tests.protocol.group.draft import GroupDraft
 from tests.protocol.group.masters import GroupEtcd
-from tests.protocol.group.world import GroupWorld, Presence
+from tests.protocol.group.settings import GroupSetting
+from tests.protocol.group.world import Bits, GroupWorld, Presence
 
 
-def master_changes(world: GroupWorld) -> Iterator[Change]:
+def master_changes(setting: GroupSetting, world: GroupWorld) -> Iterator[Change]:
     master = world.master
     if master.writes:
         yield Change(f"master's {type(master.writes[0]).__name__} is answered", _write)
     if master.manifests:
-        yield Change(f"manifest of {master.manifests[0].state} is written", _manifest)
+        yield Change(f"manifest of {master.manifests[0].state} is written", write_manifest)
     yield Change("a new master TAKES OVER", _take_over, "take_over")
     if master.has_stepped_down:
         yield Change("the master has stepped down, another one leads", _take_over)
-    if world.old_masters:
+    if world.old_masters and world.old_masters[0].writes:
         yield Change("the old master's write arrives", _old_write)
+    if setting.has_head and (head := world.etcd.durable.head) and 0 < head.step < setting.steps:
+        yield Change("a user goes back to the first checkpoint, and a new master begins", _restore, "restore")
+    if world.etcd.durable.lineage and not master.state.writing:
+        yield Change("master decides to SKIP the last position", _skip, "skip")
     for at, deadline in master_group.deadlines(master.state):
         yield from _deadline_changes(world, at, deadline)
 
@@ -48,7 +55,9 @@ def _deadline_changes(world: GroupWorld, at: Instant, deadline: group_events.Gro
         case group_events.JoinersGathered():
             yield Change(label, act)
         case group_events.CheckpointDue():
-            if world.copies:
+            if world.master.state.newest == world.master.state.steps:
+                yield Change(label, act)
+            elif world.copies:
                 yield Change(label, lambda draft: _copy_due(draft, act))
         case ReconnectWindowEnded(member=key) | group_events.ReplicaSilent(member=key):
             member = next((one for one in world.members if one.core and one.core.incarnation == key.incarnation), None)
@@ -60,20 +69,27 @@ def _deadline_changes(world: GroupWorld, at: Instant, deadline: group_events.Gro
             if is_dead:
                 yield Change(f"{label} {key.name}", act)
         case ReclaimWindowEnded():
-            yield Change(label, act)
+            is_late = any(
+                one.presence is Presence.HERE and one.link != world.master.state.term for one in world.members
+            )
+            yield Change(label, act, "suspect" if is_late else "")
 
 
 def _write(draft: GroupDraft) -> None:
     master = draft.world.master
     write = master.writes[0]
     draft.world = draft.world._replace(master=replace(master, writes=master.writes[1:]))
-    after = _try_write(draft, write, master.state.term)
+    _answer(draft, write, master.state.term)
+
+
+def _answer(draft: GroupDraft, write: DurableWrite, term: Term) -> None:
+    is_done = _try_write(draft, write, term)
     draft.master_handles(
-        Persisted(write=write) if after else PersistRefused(write=write, reason="compared"), term=master.state.term
+        Persisted(write=write) if is_done else PersistRefused(write=write, reason="compared"), term=term
     )
 
 
-def _try_write(draft: GroupDraft, write: object, term: Term) -> bool:
+def _try_write(draft: GroupDraft, write: DurableWrite, term: Term) -> bool:
     etcd = draft.world.etcd
     plain = plain_masters.Etcd(term=etcd.term, durable=etcd.durable)
     after = plain_masters.try_write(plain, term, write, draft.world.storage)
@@ -89,6 +105,11 @@ def _check_head(draft: GroupDraft, head: object) -> None:
     bits, skipped = content_of(draft.world, head.files[0].name)
     if len(bits) - 1 != head.state.step or any(tag[1] == "bad" for tag in bits):
         draft.blame(f"I1: head {head.state} has had the updates {bits}")
+    data = data_of(draft.setting.dataset, len(bits) - 1) - skipped
+    if (head.data, head.step) != (data, len(bits) - 1):
+        draft.blame(f"I1: head says that it holds {head.data} after step {head.step}, its file holds {data}")
+    if any(tag[0] <= draft.world.given_up for tag in bits[1:]):
+        draft.blame(f"I7: head holds {bits}, generations up to {draft.world.given_up} were given up")
     if skipped != head.quarantine:
         draft.blame(f"I1: head says that it skips {head.quarantine}, its file skips {skipped}")
     before = draft.world.etcd.durable.head
@@ -96,24 +117,59 @@ def _check_head(draft: GroupDraft, head: object) -> None:
         old, _ = content_of(draft.world, before.files[0].name)
         if bits[: len(old)] != old:
             draft.blame(f"I3: head goes from {old} to {bits}, which does not extend it")
+    _check_line(draft, bits)
+
+
+def _check_line(draft: GroupDraft, head: Bits) -> None:
+    """I3: the head is an ancestor of what the recorded generations hold, or one step before it (rule 87)."""
+    record = draft.world.etcd.durable.generation
+    numbers = [one.number for one in (record.current, record.before) if one] if record else []
+    for member in draft.world.members:
+        core = member.core
+        if member.presence is not Presence.HERE or core is None or not core.has_synced or core.number not in numbers:
+            continue
+        shorter = min(len(head), len(member.bits))
+        if core.state and core.state.lineage == record.current.lineage and head[:shorter] != member.bits[:shorter]:
+            draft.blame(f"I3: head goes to {head}, and {core.name} of generation {core.number} holds {member.bits}")
 
 
 def _take_over(draft: GroupDraft) -> None:
     old = draft.world.master
     etcd = replace(draft.world.etcd, term=Term(draft.world.etcd.term + 1))
-    keeps = (old,) if old.writes else ()
+    keeps = (old,) if old.writes or draft.setting.overlap else ()
     step = masters.started(draft.setting.config, etcd)
     draft.world = draft.world._replace(etcd=etcd, master=step.master, old_masters=keeps)
     for place, member in enumerate(draft.world.members):
-        if member.link:
+        if member.link and not draft.setting.overlap:
             draft.set_member(place, link=0, inbox=(), outbox=())
     draft.take_master_step(step)
 
 
 def _old_write(draft: GroupDraft) -> None:
+    """And it goes on, or steps down."""
     old = draft.world.old_masters[0]
-    _try_write(draft, old.writes[0], old.state.term)
-    draft.world = draft.world._replace(old_masters=())
+    write = old.writes[0]
+    draft.put_master(replace(old, writes=old.writes[1:]))
+    _answer(draft, write, old.state.term)
+    stays = tuple(one for one in draft.world.old_masters if draft.setting.overlap and not one.has_stepped_down)
+    draft.world = draft.world._replace(old_masters=stays)
+
+
+def _restore(draft: GroupDraft) -> None:
+    """Head and lineage change beneath the masters (rule 93); the new one finds members of the lineage before."""
+    etcd = draft.world.etcd
+    old, record = etcd.durable.lineage, etcd.durable.generation
+    assert old is not None
+    lineage = replace(old, number=Lineage(old.number + 1))
+    durable = replace(etcd.durable, lineage=lineage, head=draft.setting.first_checkpoint)
+    given_up = record.current.number if record else 0
+    draft.world = draft.world._replace(etcd=replace(etcd, durable=durable), given_up=given_up)
+    _take_over(draft)
+
+
+def _skip(draft: GroupDraft) -> None:
+    dataset = draft.setting.dataset
+    draft.take_master_step(masters.skipping(draft.world.master, PositionSet.of(dataset.size - 1)))
 
 
 def _copy_due(draft: GroupDraft, act: Callable[[GroupDraft], None]) -> None:
@@ -121,7 +177,7 @@ def _copy_due(draft: GroupDraft, act: Callable[[GroupDraft], None]) -> None:
     act(draft)
 
 
-def _manifest(draft: GroupDraft) -> None:
+def write_manifest(draft: GroupDraft) -> None:
     master = draft.world.master
     first, *rest = master.manifests
     draft.world = draft.world._replace(

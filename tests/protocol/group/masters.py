@@ -13,9 +13,10 @@ from typing import assert_never
 from master import group
 from master.api.checkpoints.manifest import Manifest
 from master.api.identities import Term
+from master.api.positions import PositionSet
 from master.group.group_events import GroupCoreEvent
-from master.group.group_state import GroupState
-from master.job.domain.durable_records import Durable, DurableWrite, Instant
+from master.group.group_state import GroupState, GroupTurn
+from master.job.domain.durable_records import Durable, DurableWrite, Instant, RecordQuarantine
 from master.job.domain.effects import (
     AnswerServers,
     CloseStream,
@@ -68,6 +69,15 @@ def started(config: JobConfig, etcd: GroupEtcd) -> GroupMasterStep:
 def handled(master: GroupMaster, event: GroupCoreEvent, now: Instant = NOW) -> GroupMasterStep:
     step = group.handle(master.state, event, now)
     return _carried_out(replace(master, state=_timeless(step.state)), step.effects)
+
+
+def skipping(master: GroupMaster, positions: PositionSet) -> GroupMasterStep:
+    """The master has decided to skip these positions: rule 94 says what follows."""
+    turn = GroupTurn(master.state, NOW)
+    assert turn.state.lineage is not None
+    new = replace(turn.state.lineage, quarantine=turn.state.lineage.quarantine | positions)
+    turn.write(RecordQuarantine(old=turn.state.lineage, new=new))
+    return _carried_out(replace(master, state=turn.state), tuple(turn.effects))
 
 
 def _timeless(state: GroupState) -> GroupState:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.api.group_shares import data_of
-from master.api.messages.checkpoint_files import BucketMarks, FileRecord
+from master.api.group_shares import copy_marks
+from master.api.messages.checkpoint_files import FileRecord
 from master.api.messages.from_members import Leave
-from master.api.positions import PositionSet
-from tests.protocol.group.change import FAULTS, content_of
+from tests.protocol.group.change import content_of
 from tests.protocol.group.draft import GroupDraft
-from tests.protocol.group.world import Collectives, GroupWorld, Presence, Tag, put
+from tests.protocol.group.world import Collectives, GroupWorld, Presence, StepSum, put
 from trainer_sdk.group.core.member_events import (
     CopyTaken,
     CopyWritten,
@@ -33,8 +32,10 @@ from trainer_sdk.protocol.trainer_events import FinishReason
 def take_list(draft: GroupDraft, place: int, event: StatesGathered) -> None:
     draft.tell(place, event)
     core = draft.member(place).core
-    was_suspected = draft.world.faults[FAULTS.index("suspect")] < draft.setting.faults.suspect
-    if core is None or core.number != event.number or was_suspected:
+    if core is not None and core.number == event.number:
+        _check_source(draft, place, core)
+    may_lose = draft.has_happened("suspect") or draft.has_happened("restore")
+    if core is None or core.number != event.number or may_lose:
         return
     source = core.transfer.state.step if core.transfer else core.step
     others = [one.core for one in draft.world.members if one.presence is Presence.HERE and one.core]
@@ -43,8 +44,22 @@ def take_list(draft: GroupDraft, place: int, event: StatesGathered) -> None:
         draft.blame(f"I4: generation {event.number} goes on from step {source}, a living process has held step {most}")
 
 
+def _check_source(draft: GroupDraft, place: int, core: MemberState) -> None:
+    """I3: what the generation goes on from extends the head that its record names."""
+    group, transfer = draft.group(core.number, core), core.transfer
+    files = group.record.head.files
+    if not files or (transfer is not None and transfer.is_from_head):
+        return
+    head, _ = content_of(draft.world, files[0].name)
+    sender = core.rank if transfer is None or transfer.source is None else transfer.source
+    incarnation = group.record.members[sender].incarnation
+    bits = next(one.bits for one in draft.world.members if one.core and one.core.incarnation == incarnation)
+    if bits[: len(head)] != head:
+        draft.blame(f"I3: generation {core.number} goes on from {bits}, which does not extend the head {head}")
+
+
 def enter_sync(draft: GroupDraft, place: int, work: GatherStates, core: MemberState) -> None:
-    group = draft.group(work.number)
+    group = draft.group(work.number, core)
     draft.set_group(replace(group, entries=put(group.entries, core.rank, work.entry)))
 
 
@@ -57,7 +72,7 @@ def place_of(world: GroupWorld, group: Collectives, rank: int) -> MemberState | 
 
 
 def receive(draft: GroupDraft, place: int, work: ReceiveState, core: MemberState) -> None:
-    group = draft.group(work.number)
+    group = draft.group(work.number, core)
     incarnation = group.record.members[work.source].incarnation
     source = next(one for one in draft.world.members if one.core and one.core.incarnation == incarnation)
     draft.set_group(replace(group, taken=put(group.taken, core.rank, value=True)))
@@ -78,12 +93,24 @@ def compute(draft: GroupDraft, place: int) -> None:
     draft.tell(place, StepReduced())
 
 
-def complete(draft: GroupDraft, place: int, words: WordsGathered, tag: Tag) -> None:
-    draft.tell(place, words)
+def complete(draft: GroupDraft, place: int, done: StepSum, number: int) -> None:
+    """The step is complete here: its update is right (I1), and all that complete it go the same way (I5)."""
+    before = draft.member(place).core
+    draft.tell(place, WordsGathered(number=number, words=done.words))
     core = draft.member(place).core
+    assert before is not None
     assert core is not None
-    if core.phase is MemberPhase.COMPLETE:
-        draft.set_member(place, update=tag)
+    if core.phase is not MemberPhase.COMPLETE:
+        return
+    draft.set_member(place, update=done.tag)
+    if done.tag[1] == "bad":
+        draft.blame(f"I1: {core.name} completes step {core.step} with {done.tag}")
+    goes_to = core.promised.number if core.is_agreed and core.promised else 0
+    if done.goes_to not in (None, goes_to):
+        draft.blame(f"I5: after step {core.step} {core.name} goes to {goes_to}, another member to {done.goes_to}")
+    group = draft.group(number, before)
+    if done in group.sums:
+        draft.set_group(replace(group, sums=(replace(done, goes_to=goes_to),)))
 
 
 def apply(draft: GroupDraft, place: int) -> None:
@@ -104,8 +131,7 @@ def written(draft: GroupDraft, place: int, at: int) -> None:
     assert member.core is not None
     copy, bits = member.copying[at]
     name = f"{member.core.incarnation}-{copy.number}"
-    applied = data_of(draft.setting.dataset, copy.state.step) - copy.skipped
-    marks = (BucketMarks(buckets=PositionSet.span(0, 1), applied=applied),)
+    marks = copy_marks(draft.setting.dataset, copy.state.step, copy.skipped, 0)
     file = FileRecord(name=name, size_bytes=1, digest="d", lineage=copy.state.lineage, marks=marks)
     draft.set_member(place, copying=(*member.copying[:at], *member.copying[at + 1 :]))
     draft.world = draft.world._replace(files=(*draft.world.files, (name, bits, copy.skipped)))
@@ -114,9 +140,11 @@ def written(draft: GroupDraft, place: int, at: int) -> None:
 
 def finish(draft: GroupDraft, place: int, finish: object) -> None:
     if finish.reason is FinishReason.ENDED and finish.final_saver:
+        draft.world = draft.world._replace(is_hook_done=True)
         draft.tell(place, FinalHookDone())
-    draft.say(place, Leave())
+    for message in (*draft.member(place).outbox, Leave()):  # the stream ends in order
+        draft.hear(place, message)
     for group in draft.world.groups:
-        draft.depart(place, group.record.number)
+        draft.close(place, group.record.number)
     draft.break_stream(place)
     draft.set_member(place, presence=Presence.GONE)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from master.job.domain.frozen_map import FrozenMap
 from tests.protocol.group import member_acts
 from tests.protocol.group.change import Change
-from tests.protocol.group.draft import GroupDraft
-from tests.protocol.group.world import GroupWorld, Member
+from tests.protocol.group.draft import GroupDraft, work_of
+from tests.protocol.group.world import Collectives, GroupWorld, Member
 from trainer_sdk.group.core.member_events import (
     Await,
     FinishScript,
@@ -23,13 +23,11 @@ from trainer_sdk.group.core.member_events import (
     StatesGathered,
     StatesSent,
     TakeCopy,
-    WordsGathered,
 )
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState, rank_in
-from trainer_sdk.group.core.script_work import next_work
 
 
-def stream_changes(place: int, member: Member) -> Iterator[Change]:
+def stream_changes(place: int, member: Member, *, has_reports: bool) -> Iterator[Change]:
     core = member.core
     assert core is not None
     if member.inbox:
@@ -50,13 +48,14 @@ def stream_changes(place: int, member: Member) -> Iterator[Change]:
                 draft.say(place, message)
 
         yield Change(f"master hears {member.outbox[0]}", arrive)
-    if core.is_registered and core.phase is not MemberPhase.GONE:
+    repeats_offer = core.copy is not None and core.copy.file is not None and not member.outbox  # rule 87
+    if (has_reports or repeats_offer) and core.is_registered and core.phase is not MemberPhase.GONE:
         report = ReportRequested(metrics=FrozenMap())
         yield Change(f"trainer {place} reports", lambda draft: draft.tell(place, report))
 
 
 def script_changes(world: GroupWorld, place: int, member: Member, core: MemberState) -> Iterator[Change]:  # noqa: C901  one case a kind of work
-    name, work = f"trainer {place}", next_work(core)
+    name, work = f"trainer {place}", work_of(core)
     if core.phase is MemberPhase.COMPLETE:
         yield Change(f"{name} applies step {core.step}", lambda draft: member_acts.apply(draft, place))
     for at, (copy, _) in enumerate(member.copying):
@@ -71,7 +70,7 @@ def script_changes(world: GroupWorld, place: int, member: Member, core: MemberSt
         case ReceiveState() | LoadHead():
             yield from _take_changes(world, place, work, core)
         case SendState():
-            group = world.group(work.number)
+            group = world.group(work.number, core.incarnation)
             if group is not None and all(group.taken[rank] for rank in work.to):
                 yield Change(
                     f"{name} has sent its state", lambda draft: draft.tell(place, StatesSent(number=work.number))
@@ -79,7 +78,7 @@ def script_changes(world: GroupWorld, place: int, member: Member, core: MemberSt
         case TakeCopy():
             yield Change(f"{name} copies {work.state}", lambda draft: member_acts.copy(draft, place, work))
         case GiveStep(share=share):
-            group = world.group(share.generation)
+            group = world.group(share.generation, core.incarnation)
             if group is not None and not any(group.left):
                 yield Change(f"{name} computes step {share.step}", lambda draft: member_acts.compute(draft, place))
         case FinishScript(finish=finish):
@@ -91,10 +90,10 @@ def _take_changes(world: GroupWorld, place: int, work: ReceiveState | LoadHead, 
     if isinstance(work, LoadHead):
         yield Change(f"{name} loads the head", lambda draft: member_acts.load(draft, place, work))
         return
-    group = world.group(work.number)
+    group = world.group(work.number, core.incarnation)
     if group is not None and not group.left[work.source]:
         sender = member_acts.place_of(world, group, work.source)
-        if sender is not None and isinstance(next_work(sender), SendState) and sender.number == work.number:
+        if sender is not None and isinstance(work_of(sender), SendState) and sender.number == work.number:
             yield Change(
                 f"{name} has received {work.state}", lambda draft: member_acts.receive(draft, place, work, core)
             )
@@ -117,7 +116,7 @@ def collective_changes(world: GroupWorld, place: int, core: MemberState) -> Iter
             )
         failed = GroupFailed(number=number)
         can_fail = (is_current and core.phase is not MemberPhase.COMPLETE) or is_waiting
-        if can_fail and any(group.left):
+        if can_fail and _is_cut_short(group, core):
             yield Change(f"{name}: generation {number} fails", lambda d, e=failed: d.tell(place, e))
         elif is_waiting or (
             is_current and core.phase in (MemberPhase.SYNC, MemberPhase.TRANSFER, MemberPhase.CONTRIBUTED)
@@ -126,15 +125,20 @@ def collective_changes(world: GroupWorld, place: int, core: MemberState) -> Iter
         if is_current and core.phase is MemberPhase.CONTRIBUTED:
             for done in group.sums:
                 if done.step == core.step or done.step < 0:
-                    words = WordsGathered(number=number, words=done.words)
                     yield Change(
                         f"{name} has all words of step {done.step}",
-                        lambda d, e=words, t=done.tag: member_acts.complete(d, place, e, t),
+                        lambda d, s=done, n=number: member_acts.complete(d, place, s, n),
                     )
 
 
+def _is_cut_short(group: Collectives, core: MemberState) -> bool:
+    """True if this member's next or present operation cannot end: somebody has left before it."""
+    has_result = core.phase is MemberPhase.CONTRIBUTED and any(one.step == core.step for one in group.sums)
+    return any(group.left) and (group.is_aborted or not has_result)
+
+
 def _gather_changes(world: GroupWorld, place: int, work: GatherStates, core: MemberState) -> Iterator[Change]:
-    group = world.group(work.number)
+    group = world.group(work.number, core.incarnation)
     if group is None:
         return
     rank = core.rank

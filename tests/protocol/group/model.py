@@ -2,10 +2,14 @@
 
 I1  the head's bits are those that one replica had after its steps, each position applied once or skipped as it says
 I2  members of a generation which have completed the same sync or step hold the same bits; equal ids are equal bits
-I3  a new head extends the old one
+I3  a new head extends the old one, and the group is on its line; a sync goes on from what extends its record's head
 I4  (no false suspicion so far) a sync starts at most one step behind the most that any living process ever held
 I5  without a fault nobody leaves a generation but by the agreed switch
-I6  END only when the head holds the last step
+I6  END only when the head holds the last step, and the final hook has run
+I7  after a user's restore no head holds work of the lineage that was given up
+
+The cores' own checks are asked, too.  Of a job that has `begun`, what adds nothing but interleavings happens at once
+(`prompt`).
 """
 
 from __future__ import annotations
@@ -15,23 +19,20 @@ from dataclasses import replace
 
 from master import group as master_group
 from master.api.identities import Term
-from master.job.domain.job_events import (
-    AdoptableFound,
-)
+from master.api.positions import EMPTY
+from master.errors import InvariantViolationError
+from master.job.domain.job_events import AdoptableFound
 from tests.protocol.explore import Move
-from tests.protocol.group import master_changes, masters, member_changes
-from tests.protocol.group.change import FAULTS, Change
+from tests.protocol.group import master_changes, masters, member_changes, prompt
+from tests.protocol.group.change import Change
 from tests.protocol.group.draft import GroupDraft
 from tests.protocol.group.masters import GroupEtcd
-from tests.protocol.group.settings import GroupSetting
+from tests.protocol.group.settings import FAULTS, FIRST, NO_FAULTS, GroupSetting
 from tests.protocol.group.world import Bits, Collectives, GroupWorld, Member, Presence, put
 from trainer_sdk.group.core.member_events import (
     DrainAsked,
-    StreamOpened,
 )
 from trainer_sdk.group.core.member_state import MemberPhase
-
-NO_FAULT = ("drain",)
 
 
 class GroupModel:
@@ -50,8 +51,8 @@ class GroupModel:
             master=masters.started(setting.config, etcd).master,
             old_masters=(),
             etcd=etcd,
-            storage=(),
-            files=(),
+            storage=(setting.first_checkpoint,) if setting.has_head else (),
+            files=((FIRST, (("first", FIRST),), EMPTY),) if setting.has_head else (),
             members=(Member(),) * setting.trainers,
             groups=(),
             faults=tuple(getattr(setting.faults, name) for name in FAULTS),
@@ -60,18 +61,31 @@ class GroupModel:
         draft = GroupDraft(setting, world, is_calm=False)
         for place in range(setting.start):
             draft.begin_process(place)
-        return self._settled(draft)
+        world = self._settled(draft)
+        for _ in range(50 if setting.begun else 0):
+            if prompt.has_begun(world):
+                break
+            change = next(one for one in self._changes(world) if prompt.is_of_the_beginning(one))
+            draft = GroupDraft(setting, world, is_calm=True)
+            change.act(draft)
+            world = self._settled(draft)
+        return world
 
     def is_end(self, world: GroupWorld) -> bool:
-        """Some trainer was told END."""
-        return any(member.core is not None and member.core.ended is not None for member in world.members)
+        """Some trainer was told END, or has run the final hook and is gone."""
+        return any(
+            one.core is not None
+            and one.core.ended is not None
+            and (not one.core.ended.final_saver or one.presence is Presence.GONE)
+            for one in world.members
+        )
 
     def moves(self, world: GroupWorld) -> Iterator[Move[GroupWorld]]:
         for change in self._changes(world):
             spent = FAULTS.index(change.fault) if change.fault else -1
             if change.fault and not world.faults[spent]:
                 continue
-            is_fault = bool(change.fault) and change.fault not in NO_FAULT
+            is_fault = bool(change.fault) and change.fault not in NO_FAULTS
             draft = GroupDraft(self.setting, world, is_calm=self._is_calm(world) and not is_fault)
             if change.fault:
                 draft.world = world._replace(faults=put(world.faults, spent, world.faults[spent] - 1))
@@ -79,7 +93,7 @@ class GroupModel:
                 change.act(draft)
                 after = self._settled(draft)
                 master_group.check_invariants(after.master.state)
-            except AssertionError as error:
+            except (AssertionError, InvariantViolationError) as error:
                 yield Move(change.label, world, is_fault=is_fault, violation=f"a core's own check: {error}")
                 continue
             yield Move(change.label, after, is_fault=is_fault, violation=draft.problem or self._problem(after))
@@ -88,7 +102,7 @@ class GroupModel:
         return all(
             left == getattr(self.setting.faults, name)
             for name, left in zip(FAULTS, world.faults, strict=True)
-            if name not in NO_FAULT
+            if name not in NO_FAULTS
         )
 
     # ---- what is certain happens at once ----------------------------------------------------------------------------
@@ -103,8 +117,9 @@ class GroupModel:
                 draft.master_handles(AdoptableFound(manifest=None))
             for place, member in enumerate(draft.world.members):
                 if member.presence is Presence.HERE and not member.link and not master.has_stepped_down:
-                    draft.set_member(place, link=draft.world.master.state.term)
-                    draft.tell(place, StreamOpened())
+                    draft.connect(place)
+            if self.setting.begun:
+                prompt.happen(draft)
             if draft.world == before:
                 return _tidy(draft.world)
         raise AssertionError("streams do not settle")
@@ -116,10 +131,10 @@ class GroupModel:
             yield from self._presence_changes(world, place, member)
             if member.presence is Presence.HERE:
                 assert member.core is not None
-                yield from member_changes.stream_changes(place, member)
+                yield from member_changes.stream_changes(place, member, has_reports=not self.setting.begun)
                 yield from member_changes.script_changes(world, place, member, member.core)
                 yield from member_changes.collective_changes(world, place, member.core)
-        yield from master_changes.master_changes(world)
+        yield from master_changes.master_changes(self.setting, world)
 
     def _presence_changes(self, world: GroupWorld, place: int, member: Member) -> Iterator[Change]:
         name = f"trainer {place}"
@@ -134,6 +149,10 @@ class GroupModel:
         is_alone = not any(one.presence in (Presence.HERE, Presence.FRESH) for one in world.members)
         if member.presence is Presence.DEAD and member.link == 0 and is_alone:
             yield Change(f"{name}, a new process, comes", lambda draft: draft.begin_process(place))
+        if member.presence is Presence.DEAD and not member.link:
+            yield Change(f"{name} begins again", lambda draft: draft.begin_process(place), "restart")
+        if member.presence is Presence.HERE and member.link not in (0, world.master.state.term):
+            yield Change(f"{name} comes to the new master", lambda draft: draft.connect(place))
         if member.presence is Presence.DEAD and member.link:
             yield Change(f"the stream of {name} breaks", lambda draft: draft.break_stream(place))
         if member.presence is Presence.HERE and member.link:
@@ -153,6 +172,8 @@ class GroupModel:
             head = world.etcd.durable.head
             if head is None or head.state is None or head.state.step != self.setting.steps:
                 return "I6: END, and head is not at the last step"
+            if self.setting.has_hook and not world.is_hook_done:
+                return "I6: END, and the final hook has not run"
         return None
 
 

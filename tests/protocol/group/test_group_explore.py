@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.protocol.explore import Limits, Verdict, explore
-from tests.protocol.group.breaks import BREAKS, forget
+from tests.protocol.group.breaks.left_out import forget
 from tests.protocol.group.configs import CONFIGS
 from tests.protocol.group.model import GroupModel
 
@@ -28,11 +28,3 @@ def test_nothing_is_wrong_with_a_small_group(name):
     allowed = (Verdict.OK,) if name in EXHAUSTED else (Verdict.OK, Verdict.CUT_OFF)
     assert report.verdict in allowed, f"{name}: {report}"
     assert report.states > 100
-
-
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("left_out", BREAKS, ids=lambda one: one.name)
-def test_a_rule_of_groups_that_is_left_out_is_found(left_out):
-    """The checker can fail."""
-    report = left_out.explore()
-    assert report.verdict in (Verdict.VIOLATED, Verdict.STUCK), f"{left_out.name} ({left_out.rule}): {report}"

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from master.api.checkpoints.manifest import Manifest
+from master.api.identities import Incarnation
 from master.api.messages.from_members import MemberMessage
 from master.api.messages.generations import Generation
 from master.api.messages.to_members import MasterMessage
@@ -19,7 +20,7 @@ from tests.protocol.group.masters import GroupEtcd, GroupMaster
 from tests.protocol.interning import hashed_once
 from trainer_sdk.group.core.control_words import StepWord, SyncEntry
 from trainer_sdk.group.core.member_events import TakeCopy
-from trainer_sdk.group.core.member_state import MemberState
+from trainer_sdk.group.core.member_state import MemberState, rank_in
 
 Tag = tuple[object, ...]
 Bits = tuple[Tag, ...]
@@ -55,6 +56,7 @@ class StepSum:
     step: int
     tag: Tag
     words: tuple[StepWord, ...]
+    goes_to: int | None = None  # the generation that the first member to complete it enters next; 0: it stays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +72,12 @@ class Collectives:
 
     record: Generation
     connecting: tuple[bool, ...]
-    left: tuple[bool, ...]  # aborted, or its process has ended
+    left: tuple[bool, ...]  # aborted, closed, or its process has ended
     entries: tuple[SyncEntry | None, ...]
     taken: tuple[bool, ...]  # has the source's state
     contributions: tuple[Contribution | None, ...]
     sums: tuple[StepSum, ...] = ()  # of the last step that is complete
-    source: Bits | None = None  # what the sync goes on from, once all have entered
+    is_aborted: bool = False  # somebody left without waiting for the others' last operation (rule 82)
     __hash__ = hashed_once
 
     @classmethod
@@ -86,7 +88,9 @@ class Collectives:
 
 
 class GroupWorld(NamedTuple):
-    """`files`: content of each checkpoint file that was written, with what its data position skips."""
+    """`files`: content of each checkpoint file that was written, with what its data position skips.
+
+    `old_masters`: terms that are over and do not know it."""
 
     master: GroupMaster
     old_masters: tuple[GroupMaster, ...]
@@ -97,9 +101,13 @@ class GroupWorld(NamedTuple):
     groups: tuple[Collectives, ...]
     faults: tuple[int, ...]
     copies: int
+    given_up: int = 0  # the newest generation of lineages that a user has gone back from
+    is_hook_done: bool = False
 
-    def group(self, number: int) -> Collectives | None:
-        return next((one for one in self.groups if one.record.number == number), None)
+    def group(self, number: int, incarnation: Incarnation) -> Collectives | None:
+        """The connections that this process makes for this generation."""
+        listed = (one for one in self.groups if rank_in(one.record, incarnation) >= 0)
+        return next((one for one in listed if one.record.number == number), None)
 
 
 def put(items: tuple, place: int, value: object) -> tuple:
@@ -109,5 +117,5 @@ def put(items: tuple, place: int, value: object) -> tuple:
 
 def with_group(world: GroupWorld, group: Collectives) -> GroupWorld:
     """The world with this generation's collectives instead of those before."""
-    others = tuple(one for one in world.groups if one.record.number != group.record.number)
+    others = tuple(one for one in world.groups if one.record != group.record)
     return world._replace(groups=tuple(sorted((*others, group), key=lambda one: one.record.number)))

@@ -1,0 +1,31 @@
+"""Rules of groups left out of the real cores, one at a time: each must be found, or the checker proves nothing.
+
+A break is a patch that replaces one decision of a core, or what the checker plays for it, while a small group is
+explored; the product has no switch for any.  The names are those of the 41 breaks of the rules' reference model.  What
+finds a break is an invariant of `model`, or that END is out of reach; the cores' own checks are off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tests.protocol.group.breaks import of_checkpoints, of_generations, of_states
+
+BREAKS: Final = (*of_states.BREAKS, *of_generations.BREAKS, *of_checkpoints.BREAKS)
+
+_TOO_LARGE: Final = "the smallest group that shows it has more states than were explored"
+_NOT_BUILT: Final = "joiners that catch up while the others train are not built"
+
+NOT_FOUND: Final[Mapping[str, str]] = {
+    "order-step-rank": _TOO_LARGE,
+    "order-step-first": _TOO_LARGE,
+    "restamp-always": _TOO_LARGE,
+    "announce-first": _TOO_LARGE,
+    "shards-by-step + commit-any-generation": "the first rank alone writes a copy, in one shard (rules 84 and 88)",
+    "queue-survives": _NOT_BUILT,
+    "half-snapshot + queue-survives": _NOT_BUILT,
+    "apply-whole-queue": _NOT_BUILT,
+    "gap-ignored": _NOT_BUILT,
+}
+"""Breaks of the model that are not planted here, and why."""
