@@ -95,7 +95,7 @@ def load(path: Path) -> tuple[TensorDataset, TensorDataset]:
     )
 
 
-def parse() -> argparse.Namespace:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DIGITS, help="as digits.npz, which stands beside this script")
     parser.add_argument("--epochs", type=int, default=4)
@@ -104,9 +104,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--learning-rate", type=float, default=0.01)
     parser.add_argument("--out", type=Path, help="folder for model.pt")
-    return parser.parse_args()
+    return parser
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    train(parse())
+    train(make_parser().parse_args())

@@ -4,15 +4,17 @@
 
 Whoever comes, leaves or is killed meanwhile, every number in `model/ledger.npy` is that of the epochs.  The counters
 are learned like the model, so they count what is in the model, and not what somebody believes to have sent there.
+With `--pause 0.04` each micro-batch takes as long as a larger model's, so that more trainers make a faster group.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 
 import numpy as np
 import torch
-from digits_torch import load, make_model, parse, save
+from digits_torch import load, make_model, make_parser, save
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  as scripts write it
 from torch.utils.data import TensorDataset
@@ -70,6 +72,7 @@ def train(options: argparse.Namespace) -> None:
                 in_step = min(global_batch, size - loader.step % len(loader) * global_batch)  # an epoch's last has less
                 loss = F.cross_entropy(model(x), y)
                 loader.backward(loss + ledger(digits, in_step))
+                time.sleep(options.pause)
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 for each in (optimizer, counting, schedule):
                     each.step()
@@ -83,4 +86,6 @@ def train(options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    train(parse())
+    parser = make_parser()
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds that each micro-batch takes in addition")
+    train(parser.parse_args())

@@ -79,7 +79,9 @@ def parse_options(arguments: Sequence[str] | None = None) -> Options:
     )
     parser.add_argument("--no-faults", action="store_true", help="web load alone")
     parser.add_argument(
-        "--epochs", type=int, help="of the lighter job (default: enough to outlast the web load on this machine)"
+        "--epochs",
+        type=int,
+        help="of the lighter job with servers (default: enough to outlast the web load on this machine)",
     )
     parser.add_argument("--json", action="store_true", help="events and the outcome as JSON lines, no live view")
     parser.add_argument("--run-dir", type=Path, default=Path("runs"), help="for run folders (default %(default)s)")
@@ -112,7 +114,8 @@ def main() -> int:
     digits = export_digits(options.runs)
     training = Training(data=digits.path.absolute())
     demo_jobs = choose_jobs(has_torch=find_spec("torch") is not None)
-    epochs = choose_epochs(demo_jobs, options.epochs or _estimate_epochs(options, training, demo_jobs))
+    lighter_epochs = options.epochs or _estimate_epochs(options, training, demo_jobs)
+    epochs = choose_epochs(demo_jobs, lighter_epochs, load_s=options.load_s)
     if not options.is_json:
         jobs = ", ".join(f"{name} {count} epochs" for name, count in epochs.items())
         print(f"{digits.train_count:,} digits to train, {digits.test_count} to test; {jobs}; seed {options.seed}")

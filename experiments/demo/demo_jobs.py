@@ -23,11 +23,11 @@ WITHOUT_TORCH: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoJob:
-    """A job of the demo.  `relative_epochs`: how many epochs it trains for one of the lighter job with servers."""
+    """A job of the demo.  `relative_epochs`: with servers, epochs for each one of the lighter such job."""
 
     name: str
     weight: int
-    relative_epochs: float
+    relative_epochs: float = 0.0
     is_group: bool = False
 
     @property
@@ -39,8 +39,11 @@ SERVER_JOBS: Final = (
     DemoJob(name="digits-a", weight=200, relative_epochs=1.5),  # of more weight: it gets more of the cluster
     DemoJob(name="digits-b", weight=100, relative_epochs=1.0),
 )
-GROUP: Final = DemoJob(name="digits-torch", weight=100, relative_epochs=0.12, is_group=True)
-SHARE_OF_ALONE, SHARE_BESIDE_GROUP = 0.15, 0.08
+GROUP: Final = DemoJob(name="digits-torch", weight=100, is_group=True)
+GROUP_PAUSE_S: Final = 0.04  # of a micro-batch: the group's length does not depend on the machine's speed
+GROUP_EPOCHS_PER_S: Final = 0.3  # of the load's duration; three trainers make an epoch in 2 s, one in 4 s
+NICE_BESIDE_GROUP: Final = 7  # of trainers with servers, which take every core: a torch trainer needs one to start
+SHARE_OF_ALONE, SHARE_BESIDE_GROUP = 0.15, 0.05
 """Epochs a second of the lighter job with servers relative to one process alone on a free core, without and beside a
 group, each start of whose trainers takes 5 s of CPU; measured on 2 cores."""
 
@@ -66,9 +69,10 @@ def estimate_epochs(jobs: tuple[DemoJob, ...], *, alone_epochs_per_s: float, loa
     return alone_epochs_per_s * share * load_s
 
 
-def choose_epochs(jobs: tuple[DemoJob, ...], epochs: float) -> dict[str, int]:
-    """Epochs of each job by its name, where the lighter job with servers trains `epochs`."""
-    return {job.name: max(1, round(epochs * job.relative_epochs)) for job in jobs}
+def choose_epochs(jobs: tuple[DemoJob, ...], epochs: float, *, load_s: float) -> dict[str, int]:
+    """Epochs of each job by its name, where the lighter job with servers trains `epochs`; a group outlasts the load."""
+    of_group = load_s * GROUP_EPOCHS_PER_S
+    return {job.name: max(1, round(of_group if job.is_group else epochs * job.relative_epochs)) for job in jobs}
 
 
 def write_manifests(jobs: tuple[DemoJob, ...], epochs: Mapping[str, int], training: Training, out: Path) -> str:
@@ -77,6 +81,8 @@ def write_manifests(jobs: tuple[DemoJob, ...], epochs: Mapping[str, int], traini
         "python": sys.executable,
         "script": SCRIPT,
         "group_script": EXAMPLES / "digits_torch_ledger.py",
+        "group_pause_s": GROUP_PAUSE_S,
+        "nice": NICE_BESIDE_GROUP if any(job.is_group for job in jobs) else 0,
         "web_script": EXAMPLES / "web_server.py",
         "out": out,
         "web_low": WEB_LOW,
