@@ -100,6 +100,10 @@ test-deep: $(STAMP) ## the properties on other random cases each time, for minut
 e2e: $(STAMP) ## real containers on two real nodes; needs Linux and root (ARGS="-k name" picks)
 	@$(BIN)/python -m tests.e2e $(ARGS)
 
+.PHONY: e2e-torch
+e2e-torch: $(FRAMEWORKS) ## a PyTorch group on those nodes: gives way, grows back, loses a node; five minutes
+	@EDL_E2E_TORCH=1 $(BIN)/python -m tests.e2e -k torch_group $(ARGS)
+
 .PHONY: playground
 playground: cluster-tools ## a Kubernetes control plane with 8 nodes of GPUs to play with, no containers needed
 	@$(BIN)/python -m tests.cluster.playground up
@@ -114,8 +118,8 @@ mutants: $(STAMP) etcd ## plant small faults and list those that no test finds; 
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
 .PHONY: mutants-today
-mutants-today: $(STAMP) ## twenty other planted faults each day, in a few minutes
-	@$(BIN)/python -m tests.mutants --seed $$(date -u +%Y%m%d) --sample 20 --tests tests/unit --nearest 4 --seconds 20 --minutes 3 $(ARGS)
+mutants-today: $(STAMP) ## eight other planted faults each day, in a minute
+	@$(BIN)/python -m tests.mutants --seed $$(date -u +%Y%m%d) --sample 8 --tests tests/unit --nearest 4 --seconds 20 --minutes 1 $(ARGS)
 
 .PHONY: check-protocol
 check-protocol: $(STAMP) ## twenty times the protocol states that `make test` explores, and breaks that take minutes

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import yaml
 from kubernetes import client
 
@@ -44,13 +45,17 @@ class Day:
         self._began_s = time.monotonic()
 
     def begin(self, *, epochs: int, trainers: int, web: int, **edits: Any) -> None:
-        """Create web and job, and wait until it trains.  `trainers`: its maximum; `edits`: see `job_manifest`."""
+        """`start` the example's job.  `trainers`: its maximum; `edits`: see `job_manifest`."""
+        self.start(job_manifest(epochs=epochs, most=trainers, **edits), epochs=epochs, web=web)
+
+    def start(self, job: Mapping[str, Any], *, epochs: int, web: int) -> None:
+        """Create web and job, and wait until it trains."""
         self._epochs = epochs
         self.kubectl("apply", "-f", str(EXAMPLES / "checkpoints.yaml"))
         self.kubectl("apply", "-f", "-", stdin=json.dumps(_list_of(web_manifests())))
         self.scale_web(web)
         self.scale_web(web)
-        self.kubectl("apply", "-f", "-", stdin=json.dumps(job_manifest(epochs=epochs, most=trainers, **edits)))
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(job))
         self.wait("training has begun", lambda: self.trained() > 0)
 
     def scale_web(self, replicas: int) -> None:
@@ -178,8 +183,7 @@ class Day:
         """Until the job is completed; then every digit was trained exactly once an epoch (promise A1)."""
         done = ("Completed", "tj/digits", "--namespace", self.namespace)
         self._control_plane.wait_condition(*done, budget_s=END_BUDGET_S)
-        with np.load(self._checkpoints / "model/model.npz") as model:
-            trained = model["ledger"]
+        trained = _read_ledger(self._checkpoints / "model")
         wrong = {int(digit): int(trained[digit]) for digit in np.flatnonzero(trained != self._epochs)}
         assert (len(trained), wrong) == (DIGITS, {}), f"not {self._epochs} times each"
 
@@ -190,6 +194,14 @@ class Day:
     def _ready_web(self) -> int:
         web = client.AppsV1Api(self._api).read_namespaced_deployment("web", self.namespace)
         return web.status.ready_replicas or 0
+
+
+def _read_ledger(model: Path) -> npt.NDArray[np.int64]:
+    """How often each digit was trained, as the job's script has counted it in the model."""
+    if (ledger := model / "ledger.npy").exists():
+        return np.asarray(np.load(ledger))
+    with np.load(model / "model.npz") as arrays:
+        return np.asarray(arrays["ledger"])
 
 
 def job_manifest(

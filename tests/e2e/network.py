@@ -5,7 +5,8 @@ All of it lies in the network namespace that the tests run in, and goes with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tests.e2e.addresses import BRIDGE, CONTROL_PLANE, MOST_NODES, NODE_PREFIX, node_address, pod_range
 from tests.harness.commands import run
@@ -24,6 +25,16 @@ def connect(node: str, number: int, pid: int) -> None:
     _ip("link", "add", f"node-{node}", "type", "veth", "peer", "name", "eth0", "netns", str(pid))
     _ip("link", "set", f"node-{node}", "master", BRIDGE, "up")
     _ip("route", "replace", pod_range(number), "via", node_address(number))
+
+
+@contextmanager
+def cut_off(node: str) -> Iterator[None]:
+    """Nothing reaches the node, and it reaches nothing, as when it lost its power; then its network is as it was."""
+    _ip("link", "set", f"node-{node}", "down")
+    try:
+        yield
+    finally:
+        _ip("link", "set", f"node-{node}", "up")
 
 
 def inner_commands(number: int) -> list[Sequence[str]]:

@@ -1,6 +1,6 @@
 """The files of one node, and the plan that its first process carries out.
 
-Pure but for `write`, and for the count of the machine's cores.
+Pure but for `write`, and for the machine's count of cores and its Python.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ PAUSE_IMAGE: Final = "localhost/edl/pause:e2e"
 ETC: Final = "/etc/node"  # where the node finds its files
 PROGRAMS: Final = "/opt/node"
 SHARED: Final = "/shared"
+HOST_PACKAGES: Final = "/host-packages"  # the Python packages of this machine, read-only
 NODE_CORES: Final = 2
 """What a node has for pods, on any machine that has as many: so a test knows how much fits."""
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -84,7 +86,7 @@ def write(place: NodePlace, control_plane: ControlPlane, *, system: Path, shared
     folder, etc = place.folder, place.folder / "etc"
     for name in ("upper/opt/node", "work", "root", "etc/cni", "settings", "var/lib/cni", "var/log/pods", "var/tmp"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    for name in ("proc", "sys", "dev", "run", "var", "tmp", ETC.removeprefix("/"), SHARED.removeprefix("/")):
+    for name in ("proc", "sys", "dev", "run", "var", "tmp", *[path[1:] for path in (ETC, SHARED, HOST_PACKAGES)]):
         (folder / "upper" / name).mkdir(parents=True, exist_ok=True)
     for name in ("kubelet", "kube-proxy"):
         (folder / "upper/opt/node" / name).touch()
@@ -104,6 +106,7 @@ def write(place: NodePlace, control_plane: ControlPlane, *, system: Path, shared
 
 def first_plan(place: NodePlace, tools: Mapping[str, Path], *, system: Path, shared: Path) -> dict[str, Any]:
     folder, root = place.folder, place.root
+    packages = f"{root}{HOST_PACKAGES}"
     layers = f"lowerdir={system},upperdir={folder / 'upper'},workdir={folder / 'work'}"
     binds = {
         folder / "var": root / "var",
@@ -121,6 +124,8 @@ def first_plan(place: NodePlace, tools: Mapping[str, Path], *, system: Path, sha
             ["mount", "-t", "tmpfs", "tmpfs", f"{root}/run"],
             *[["mount", "--rbind", f"/{name}", f"{root}/{name}"] for name in ("sys", "dev")],
             *[["mount", "--bind", str(source), str(target)] for source, target in binds.items()],
+            ["mount", "--bind", sysconfig.get_path("purelib"), packages],
+            ["mount", "-o", "remount,bind,ro", packages],
         ],
         "network": inner_commands(place.number),
         "environ": {"PATH": PATH},

@@ -88,6 +88,11 @@ class Product:
         words = ("get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
         return int(self.cluster.control_plane.kubectl(*words, *_IN_NAMESPACE) or 0)
 
+    def count_etcd_members(self, node: str) -> int:
+        """Members of etcd on this node."""
+        where = ("-l", "app.kubernetes.io/component=etcd", "--field-selector", f"spec.nodeName={node}")
+        return len(self.cluster.control_plane.kubectl("get", "pods", "-o", "name", *where, *_IN_NAMESPACE).split())
+
     def ask_etcd(self, *words: str, user: str = "") -> str:
         """Output of etcdctl in the first member's own container, anonymous or as this user.  Raises HarnessError."""
         told = {"ETCDCTL_CACERT": "/run/edl/etcd/ca.crt", "ETCDCTL_ENDPOINTS": "https://localhost:2379"}

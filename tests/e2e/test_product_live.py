@@ -1,7 +1,9 @@
 """The whole product on real nodes: the chart, its etcd, its operators, and the examples under every fault."""
 
+import contextlib
 import datetime as dt
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +12,18 @@ import pytest
 
 from tests.e2e.conftest import NODES
 from tests.e2e.day import END_BUDGET_S, Day
+from tests.e2e.network import cut_off
 from tests.e2e.node_fillers import NodeFillers
+from tests.e2e.pods import make_pod
 from tests.e2e.product import MEMBERS, NAMESPACE, SEATS_PER_NODE, make_product
+from tests.e2e.torch_group import group_manifest, lacking
 from tests.harness.errors import HarnessError
 
 pytestmark = pytest.mark.timeout(2700)  # a day on each, and faults that are waited for
 EDL = str(Path(sys.executable).with_name("edl"))
 EPOCHS = 500
+GROUP_EPOCHS = 80
+EPOCH_REPORT = re.compile(r"^epoch (\d+)  trainers (\d+)", re.MULTILINE)  # of examples/digits_torch_ledger.py
 DRAIN_BUDGET_S = 600
 MOST = 4
 WEB = len(NODES) * SEATS_PER_NODE - MOST
@@ -220,6 +227,54 @@ def test_a_server_moves_to_the_node_where_it_wastes_least_while_it_trains(day, p
 
 def server_nodes(day):
     return {name: pod.spec.node_name for name, pod in day.pods("server").items()}
+
+
+@pytest.fixture
+def torch_in_containers(pods):
+    version = ["python", "-c", "import sys; print('{}.{}'.format(*sys.version_info))"]
+    code, image_python = pods.finish(make_pod("version", "trainer", version))
+    assert code == 0, image_python
+    if missing := lacking(image_python.strip()):
+        pytest.skip(missing)
+
+
+@pytest.mark.usefixtures("torch_in_containers")
+def test_a_torch_group_makes_way_loses_a_node_and_trains_each_digit_once_an_epoch(day, product):
+    """While a node is cut off, its members are given up and the others train on; once it is back, so are they."""
+    lost, left = sorted(NODES, key=product.count_etcd_members)  # etcd needs the node that has most of its members
+    day.start(group_manifest(epochs=GROUP_EPOCHS, most=MOST, master_node=left), epochs=GROUP_EPOCHS, web=WEB)
+    day.wait_trainers(MOST)
+
+    day.scale_web(WEB + 2)
+    day.wait_trainers(MOST - 2)
+    day.scale_web(WEB)
+    day.wait_trainers(MOST)
+    nodes = {name: pod.spec.node_name for name, pod in day.trainers().items()}
+    others = [name for name, node in nodes.items() if node == left]
+    assert 0 < len(others) < MOST, nodes
+    day.wait("all train together", lambda: last_epoch(day, nodes)[1] == MOST)
+
+    cut_in, _ = last_epoch(day, nodes)
+    with cut_off(lost):
+        day.wait("the others train on", lambda: is_reported(last_epoch(day, others), after=cut_in, size=len(others)))
+        before = day.trained()
+        day.wait("a checkpoint without the lost node", lambda: day.trained() > before)
+    day.wait("all train together again", lambda: last_epoch(day, nodes)[1] == MOST)
+    day.wait_trainers(MOST)
+    day.end()
+
+
+def is_reported(epoch, *, after, size):
+    return epoch[0] > after and epoch[1] == size
+
+
+def last_epoch(day, trainers):
+    """Number and group size of the last epoch that one of these trainers has reported, as the leader."""
+    said = ""
+    for name in trainers:
+        with contextlib.suppress(HarnessError):  # it has been given up, and is gone
+            said += day.kubectl("logs", name) + "\n"
+    return max(((int(epoch), int(size)) for epoch, size in EPOCH_REPORT.findall(said)), default=(-1, 0))
 
 
 def test_a_drained_node_costs_no_digit(day, real_cluster):
