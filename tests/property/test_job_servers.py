@@ -42,7 +42,7 @@ class Servers(RuleBasedStateMachine):
     @rule(name=NAMES, restarted=st.booleans())
     def register_trainer(self, name, restarted):
         self.processes[name] += restarted or not self.processes[name]
-        self.driver.trainer(name, self.processes[name], lineage=self.driver.state.number)
+        self.driver.trainer(name, self.processes[name])
 
     @rule(which=WHICH, restarted=st.booleans())
     def register_server(self, which, restarted):

@@ -46,7 +46,7 @@ class Sharding(RuleBasedStateMachine):
             self.processes[name] += 1
         member = self.member(name)
         held = tuple(self.held.get(member, ())) if keeps else ()
-        self.driver.trainer(name, self.processes[name], held=held, lineage=self.driver.state.number)
+        self.driver.trainer(name, self.processes[name], held=held)
         holder = self.driver.state.dispatch.holders.get(member.incarnation)
         self.held[member] = list(holder.leases) if holder else []
 
