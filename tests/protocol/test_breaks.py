@@ -10,6 +10,7 @@ from tests.protocol.breaks import BREAKS, OF_MOVES, WITHOUT_MOVES, listed
 from tests.protocol.breaks.left_out import is_found
 
 AT_LEAST = 30
+LEAST_WITHOUT_MOVES = 26  # those of a script's own model went to the groups, whose breaks are counted there (ADR 0241)
 SHORT = [one for one in BREAKS if not one.is_long]
 PAGE = Path(__file__).parents[2] / "docs/protocol-moves.md"
 
@@ -24,8 +25,8 @@ def test_a_rule_that_is_left_out_is_found(left_out):
 
 def test_enough_rules_are_left_out():
     """Each under a name of its own."""
-    for some in (WITHOUT_MOVES, OF_MOVES):
-        assert len({one.name for one in some}) >= AT_LEAST
+    for some, least in ((WITHOUT_MOVES, LEAST_WITHOUT_MOVES), (OF_MOVES, AT_LEAST)):
+        assert len({one.name for one in some}) >= least
     assert len({one.name for one in BREAKS}) == len(BREAKS)
 
 
