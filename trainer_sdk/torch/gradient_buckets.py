@@ -157,13 +157,14 @@ class GradientBuckets:
     # ---- during the backward pass -----------------------------------------------------------------------------------
 
     def _collect(self, bucket: GradientBucket, place: int, parameter: Any) -> None:
+        gradient = parameter.grad
+        if gradient.layout != torch.strided:  # in a group of one as well: it would end where a second trainer joins
+            raise UsageError(f"gradient: is {gradient.layout}; use sparse=False, groups sum dense gradients")
         if self._all_reduce is None:
-            return  # a backward pass of the script's own, outside a step
-        gradient, parameter.grad = parameter.grad, None
+            return  # of a step that needs no sum, or a backward pass of the script's own
+        parameter.grad = None
         if self._failure is not None:
             raise self._failure  # the rest of this backward pass would be thrown away
-        if gradient.layout != torch.strided:
-            raise UsageError(f"gradient: is {gradient.layout}; use sparse=False, groups sum dense gradients")
         if place not in bucket.missing:
             raise UsageError("gradient: came after its sum had begun; add the losses up and call backward() once")
         if place in bucket.empty:

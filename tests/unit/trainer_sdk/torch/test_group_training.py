@@ -346,6 +346,11 @@ def abandoned_epoch(script, loader, session):
             break
 
 
+def sparse_gradients(script, loader, session):
+    for _, y in loader:
+        loader.backward(torch.nn.functional.embedding(y, script.model.first.weight, sparse=True).sum())
+
+
 def no_numbers(script, loader, session):
     loader.evaluate(script.dataset, lambda batch: {"scores": batch[0]})
 
@@ -360,6 +365,7 @@ def no_mapping(script, loader, session):
         (no_backward, "a round without backward"),
         (two_backwards, "backward\\(\\) without a micro-batch"),
         (abandoned_epoch, "left before its epoch was trained"),
+        (sparse_gradients, "use sparse=False, groups sum dense gradients"),
         (no_numbers, "what is no number"),
         (no_mapping, "return numbers to add up, by name"),
     ],
