@@ -22,12 +22,14 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # etcd3 exists as source only, so the build tools come first, pinned; --no-build-isolation keeps pip from fetching others.
+# --no-deps: the lock names everything, and pip 23 takes a newer release than is pinned where an extra is asked for.
 $(STAMP): requirements/build.txt requirements/lock.txt pyproject.toml | $(BIN)/python
 	@echo "installing the project (about a minute the first time)"
 	@$(PIP) install -q --require-hashes --no-deps --only-binary :all: -r requirements/build.txt
-	@$(PIP) install --progress-bar on --require-hashes --no-binary etcd3 --no-build-isolation -r requirements/lock.txt \
+	@$(PIP) install --progress-bar on --require-hashes --no-deps --no-binary etcd3 --no-build-isolation -r requirements/lock.txt \
 		| { grep --line-buffered -E '^(Collecting|Installing|Successfully)' || true; } | cut -c1-100
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
+	@$(PIP) check >/dev/null || { $(PIP) check; exit 1; }
 	@touch $@
 
 .PHONY: install
