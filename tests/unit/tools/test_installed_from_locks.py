@@ -8,7 +8,7 @@ INSTALLS = re.findall(r"\$\(PIP\) install .*", MAKEFILE)
 
 
 def test_no_installation_resolves_dependencies():
-    """pip 23, which Python 3.11 brings, takes a newer `coverage` for `coverage[toml]` than is pinned."""
+    """pip 23, which Python 3.11 brings, takes a newer coverage for coverage[toml] than is pinned."""
     assert len(INSTALLS) == 4
     for command in INSTALLS:
         assert "--no-deps" in command
