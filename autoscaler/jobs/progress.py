@@ -121,7 +121,7 @@ def progress_of(status: JobStatus) -> JobProgress:
         moving=status.moving + status.waiting_to_move,
         buckets=tuple((one.ordinal, one.buckets) for one in status.members if one.role is MemberRole.SERVER),
         copies=status.copies,
-        single_copy_buckets=status.alone,
+        single_copy_buckets=status.single_copies,
         buckets_taken_over=tuple((one.name, one.took_over) for one in status.members if one.took_over),
         training=len(_training(status.members)),
         samples_per_s=sum(member.samples_per_s for member in status.members if member.is_connected),

@@ -173,8 +173,8 @@ class Metrics:
         for what, count in status.get("servers", {}).items():
             if what in _SERVERS:
                 self._servers.labels(*where, what).set(count)
-        if "alone" in status.get("servers", {}):
-            self._single_copies.labels(*where).set(status["servers"]["alone"])
+        if "singleCopies" in status.get("servers", {}):
+            self._single_copies.labels(*where).set(status["servers"]["singleCopies"])
         else:
             _remove(self._single_copies, *where)
         self._share.labels(*where).set(float(status.get("share") or 0))

@@ -108,7 +108,7 @@ class JobStatus:
     moving: int  # buckets on their way between servers
     waiting_to_move: int
     copies: int  # of each bucket, while there are servers for them
-    alone: int  # buckets that have one, where two are wanted: a loss of it rolls the job back
+    single_copies: int  # buckets that have one, where two are wanted: a loss of it rolls the job back
     failures: tuple[FailureStatus, ...]
     failures_in_a_row: int
     fell_back: str = ""  # description of the fallback; empty: none
@@ -126,7 +126,8 @@ LONGEST_NAME: Final = 1024
 MOST_MEMBERS: Final = 25_000  # twice 10,000, the most replicas of a role, and those that are leaving
 
 _SMALL: Final = frozenset(
-    {"ordinal", "buckets", "servers", "servers_wanted", "servers_max", "moving", "waiting_to_move", "copies", "alone"}
+    {"ordinal", "buckets", "servers", "servers_wanted", "servers_max", "moving", "waiting_to_move"}
+    | {"copies", "single_copies"}
 )
 _MOST: Final = {"waiting_share": 1.0, "checkpoint_age_s": LONGEST_AGE_S, "age_s": LONGEST_AGE_S}
 _ANY_LENGTH: Final = frozenset(

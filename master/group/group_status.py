@@ -57,7 +57,7 @@ def status(state: GroupState, now: Instant) -> JobStatus:
         moving=0,
         waiting_to_move=0,
         copies=1,
-        alone=0,
+        single_copies=0,
         failures=tuple(
             FailureStatus(
                 member=note.member.name, age_s=_age_s(note.at, now), positions=note.positions, message=note.message

@@ -11,7 +11,7 @@ from master.api.master_status import EpochStatus, FailureStatus, JobPhase, JobSt
 from master.api.positions import PositionSet
 from master.job.domain.durable_records import SECOND, Instant
 from master.job.moves import move_timeouts
-from master.job.state.bucket_table import alone, owned
+from master.job.state.bucket_table import owned, single_copies
 from master.job.state.job_state import MasterState
 from master.job.state.members import Server
 from master.job.state.protocol_state import CommitPhase, RecoveryStage
@@ -63,7 +63,7 @@ def status(state: MasterState, now: Instant) -> JobStatus:
         moving=len(state.moves.intents),
         waiting_to_move=len(state.moves.waiting),
         copies=state.config.copies,
-        alone=alone(state.table) if state.table else 0,
+        single_copies=single_copies(state.table) if state.table else 0,
         failures=tuple(
             FailureStatus(
                 member=note.member.name, age_s=_age_s(note.at, now), positions=note.positions, message=note.message

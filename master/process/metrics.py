@@ -91,7 +91,7 @@ def _of_status(status: JobStatus) -> Iterator[Metric]:
     yield servers
     yield _gauge("moving_buckets", "Buckets on their way between servers.", status.moving)
     yield _gauge("buckets_waiting_to_move", "Buckets waiting to move.", status.waiting_to_move)
-    yield _gauge("buckets_with_one_copy", "Buckets without the second copy that the job wants.", status.alone)
+    yield _gauge("buckets_with_one_copy", "Buckets without the second copy that the job wants.", status.single_copies)
     yield _counter("reworked_positions", "Positions returned from done to todo in this term.", status.reworked)
     rate = sum(member.samples_per_s for member in status.members if member.is_connected)
     yield _gauge("samples_per_second", "Training rate of all trainers.", rate)

@@ -185,7 +185,7 @@ def test_a_killed_server_costs_no_work_where_another_has_second_copies(day, real
 
 def copies(day):
     """How many are wanted, and how many buckets have one."""
-    return day.status("servers", "copies"), day.status("servers", "alone")
+    return day.status("servers", "copies"), day.status("servers", "singleCopies")
 
 
 def is_promotion(event, *, to):

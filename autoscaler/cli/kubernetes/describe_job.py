@@ -112,7 +112,7 @@ def _servers(job: PlainObject) -> str:
     line += f"; {draining} {'is' if draining == 1 else 'are'} draining" if draining else ""
     line += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
     line += f"; {moving} {'bucket is' if moving == 1 else 'buckets are'} moving" if moving else ""
-    return line + format_copies(integer(status, "copies", default=1), integer(status, "alone"))
+    return line + format_copies(integer(status, "copies", default=1), integer(status, "singleCopies"))
 
 
 def job_facts_of(job: PlainObject, now_s: float) -> JobFacts:

@@ -162,7 +162,7 @@ def _servers(inputs: StatusInputs, sizes: ReplicaBounds) -> Raw:
     if progress is not None:
         servers |= {"wanted": progress.servers_wanted, "movingBuckets": progress.moving}
     if progress is not None and progress.copies > 1 and progress.lineage and there:  # a server owns buckets
-        servers |= {"copies": progress.copies, "alone": progress.single_copy_buckets}
+        servers |= {"copies": progress.copies, "singleCopies": progress.single_copy_buckets}
     return servers
 
 

@@ -91,7 +91,7 @@ def all_backed(table: BucketTable) -> PositionSet:
     return backed_of(table, PositionSet.span(0, len(table.route.owner)))
 
 
-def alone(table: BucketTable) -> int:
+def single_copies(table: BucketTable) -> int:
     """The number of buckets with one copy where two are wanted: to lose such a server is to lose the
     model (rule 62).
     """

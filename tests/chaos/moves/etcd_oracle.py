@@ -19,8 +19,8 @@ class StoredPlacement:
     """Owners, backups and intents of all buckets.
 
     `owners` and `holders` are (name, incarnation) of servers that own a bucket, or hold any copy.  `moving` counts
-    buckets with an intent.  `pairs` are (owner, backup) by name; `alone` counts buckets with one copy, whose owners are
-    `sole`.
+    buckets with an intent.  `pairs` are (owner, backup) by name; `single_copies` counts buckets with one copy, whose
+    owners are `sole`.
     """
 
     owners: frozenset[tuple[str, str]]
@@ -28,7 +28,7 @@ class StoredPlacement:
     moving: int
     lineage: int
     pairs: frozenset[tuple[str, str]]
-    alone: int
+    single_copies: int
     sole: frozenset[str]
 
     @property
@@ -64,7 +64,7 @@ class EtcdOracle:
             moving=len(durable.intents),
             lineage=durable.lineage.number,
             pairs=frozenset((owner[0], backup[0]) for owner, backup in copies if backup),
-            alone=sum(backup is None for _, backup in copies),
+            single_copies=sum(backup is None for _, backup in copies),
             sole=frozenset(owner[0] for owner, backup in copies if backup is None),
         )
 

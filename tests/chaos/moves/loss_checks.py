@@ -63,7 +63,7 @@ class LossChecks:
         is_awake = time.monotonic() > self._processes.awake_since_s + AWAKE_FOR_S
         is_whole = (
             placement is not None
-            and not placement.alone
+            and not placement.single_copies
             and is_awake
             and placement.holders <= self._processes.living_servers()
         )

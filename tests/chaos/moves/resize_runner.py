@@ -191,7 +191,7 @@ class ResizeRunner:
         wanted = {f"{processes.job}-{Role.SERVER}-{ordinal}" for ordinal in range(processes.servers_wanted)}
         if placement is None or placement.moving or placement.names != wanted:
             return False
-        return processes.shape.kind.copies == 1 or len(wanted) == 1 or not placement.alone
+        return processes.shape.kind.copies == 1 or len(wanted) == 1 or not placement.single_copies
 
     async def _done(self) -> int | None:
         status = await try_status(self._processes.address, self._processes.job)

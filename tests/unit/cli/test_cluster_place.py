@@ -214,10 +214,10 @@ def test_describe_says_that_a_ratio_is_measured():
     )
 
 
-@pytest.mark.parametrize(("alone", "words"), [(0, "2 copies of each bucket"), (9, "9 buckets have one copy")])
-def test_describe_tells_copies(alone, words):
+@pytest.mark.parametrize(("single_copies", "words"), [(0, "2 copies of each bucket"), (9, "9 buckets have one copy")])
+def test_describe_tells_copies(single_copies, words):
     with stage() as (made, place):
-        servers = {"ready": 2, "target": 2, "copies": 2, "alone": alone}
+        servers = {"ready": 2, "target": 2, "copies": 2, "singleCopies": single_copies}
         made.make_job(told=status(servers=servers), server={"maxReplicas": 2, "minReplicas": 2, "copies": 2})
         text = "\n".join(place.describe("tj", "digits"))
     assert f"Servers:     2 ready, 2 wanted (always 2); {words}" in text

@@ -53,7 +53,7 @@ def status(phase=JobPhase.TRAINING, members=(), problem="", resize_pause_s=0.0):
         moving=1,
         waiting_to_move=5,
         copies=2,
-        alone=3,
+        single_copies=3,
         failures=(),
         failures_in_a_row=0,
         resize_pause_s=resize_pause_s,

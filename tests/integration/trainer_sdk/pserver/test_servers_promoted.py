@@ -30,7 +30,7 @@ def train(job, epochs=1, trainers=2):
     arguments += ["--dense"]
     processes = [job.trainer(n, "ledger.py", *arguments, "--out", out) for n, out in enumerate(outs)]
     job.wait_for(lambda: status_of(job).positions.committed > 0, "the first commit")
-    job.wait_for(lambda: not status_of(job).alone, "two copies of every bucket")
+    job.wait_for(lambda: not status_of(job).single_copies, "two copies of every bucket")
     return outs, processes
 
 
@@ -46,7 +46,7 @@ def test_each_killed_server_costs_a_promotion_and_every_counter_is_exact(tmp_pat
         job.wait_for(lambda: owners(job) == {1}, "all buckets on server 1")
         job.server(0)
         job.wait_for(lambda: owners(job) == {0, 1}, "server 0 has a share again")
-        job.wait_for(lambda: not status_of(job).alone, "two copies of every bucket")
+        job.wait_for(lambda: not status_of(job).single_copies, "two copies of every bucket")
         job.processes[2].send_signal(signal.SIGKILL)
         job.wait_for(lambda: owners(job) == {0}, "all buckets on server 0")
         (job.folder / "hurry").touch()

@@ -48,7 +48,7 @@ TOLD = JobStatus(
     moving=1,
     waiting_to_move=5,
     copies=2,
-    alone=3,
+    single_copies=3,
     failures=(),
     failures_in_a_row=0,
 )

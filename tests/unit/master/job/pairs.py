@@ -69,9 +69,9 @@ def lose(driver: Driver, servers: list[Marks], *ordinals: int) -> list[Marks]:
     return left
 
 
-def alone(driver: Driver) -> int:
+def single_copies(driver: Driver) -> int:
     assert driver.state.table is not None
-    return bucket_table.alone(driver.state.table)
+    return bucket_table.single_copies(driver.state.table)
 
 
 def backups(driver: Driver) -> list[str]:

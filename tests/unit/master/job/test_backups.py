@@ -16,7 +16,7 @@ from master.job.domain.job_events import AnswersOverdue, CommitDue, OwnersWaitEn
 from master.job.state.protocol_state import RecoveryStage
 from tests.unit.master.job.driver import run_servers
 from tests.unit.master.job.moving import T0, carry, owners, to, train
-from tests.unit.master.job.pairs import PAIRED, THREE, Paired, alone, backups, lose, paired
+from tests.unit.master.job.pairs import PAIRED, THREE, Paired, backups, lose, paired, single_copies
 from tests.unit.master.job.test_quarantine import FRONT, fail_at_the_front
 
 ALL = PositionSet.span(0, 4)
@@ -66,7 +66,7 @@ def test_a_lost_server_costs_a_promotion_and_the_other_goes_on_alone():
     assert (driver.state.number, driver.state.stage, len(to(driver, T0, Fenced))) == (1, RecoveryStage.SERVING, fenced)
     assert to(driver, T0, RouteChanged)[-1].route == driver.durable.route
     assert all(order.backup is None for order in to(driver, servers[1].key, Activate))
-    assert alone(driver) == 4
+    assert single_copies(driver) == 4
     assert dict(driver.state.promotions) == {1: 2}
 
 
@@ -82,7 +82,7 @@ def test_a_server_that_has_the_only_copy_is_waited_for():
         server.restart()
     run_servers(driver, servers)
     assert driver.durable.lineage == LineageRecord(number=2, base=None)
-    assert alone(driver) == 0
+    assert single_copies(driver) == 0
 
 
 def test_while_the_master_cannot_be_reached_nobody_is_given_up_for_another_that_cannot_either():
@@ -120,7 +120,7 @@ def test_once_all_buckets_have_two_copies_again_the_next_loss_costs_a_promotion_
     for lost in (1, 0, 1):
         servers[1 - lost].restart()
         carry(driver, servers)
-        assert (sorted(owners(driver)), alone(driver)) == (["s0", "s0", "s1", "s1"], 0)
+        assert (sorted(owners(driver)), single_copies(driver)) == (["s0", "s0", "s1", "s1"], 0)
         lose(driver, servers, lost)
         assert set(owners(driver)) == {f"s{1 - lost}"}
     assert driver.state.number == 1
@@ -135,7 +135,7 @@ def test_a_bucket_that_moves_with_its_only_copy_leaves_the_second_where_it_was()
     run_servers(driver, servers)
     moved = {intent.bucket for intent in driver.state.moves.intents if intent.bucket not in driver.state.backups.wanted}
     carry(driver, servers)
-    assert alone(driver) == 0
+    assert single_copies(driver) == 0
     arrived = [bucket for bucket in range(4) if owners(driver)[bucket] == "s0"]
     assert moved <= set(arrived)
     assert {backups(driver)[bucket] for bucket in arrived} == {left[0].key.name}
@@ -147,10 +147,10 @@ def test_new_backups_begin_with_the_change_that_leaves_buckets_alone():
     """With a third server nobody has to come first."""
     driver, servers = paired(THREE)
     left = lose(driver, servers, 0)
-    assert alone(driver) == len(driver.state.moves.intents) + len(driver.state.moves.waiting) > 0
+    assert single_copies(driver) == len(driver.state.moves.intents) + len(driver.state.moves.waiting) > 0
     assert driver.state.moves.intents, "some are on their way already"
     carry(driver, left)
-    assert alone(driver) == 0
+    assert single_copies(driver) == 0
     lose(driver, left, 1)
     assert (set(owners(driver)), driver.state.number) == ({"s2"}, 1)
 
@@ -165,7 +165,7 @@ def test_with_both_copies_gone_the_job_rolls_back():
     for server in servers[:2]:
         server.restart()
     run_servers(driver, servers)
-    assert (driver.state.number, driver.state.stage, alone(driver)) == (2, RecoveryStage.SERVING, 0)
+    assert (driver.state.number, driver.state.stage, single_copies(driver)) == (2, RecoveryStage.SERVING, 0)
 
 
 def test_where_the_others_keep_what_they_have_a_kept_bucket_gets_its_second_copy_by_a_move():
@@ -190,7 +190,7 @@ def test_where_the_others_keep_what_they_have_a_kept_bucket_gets_its_second_copy
     assert all(to(driver, server.key, Restore)[-1].standby.isdisjoint(kept) for server in servers)
     assert [server.applied for server in servers] == [first, first, first | second]
     carry(driver, servers)
-    assert alone(driver) == 0
+    assert single_copies(driver) == 0
 
 
 def test_a_server_that_has_to_go_takes_no_second_copies_with_it():
@@ -199,7 +199,7 @@ def test_a_server_that_has_to_go_takes_no_second_copies_with_it():
     driver.send(servers[0].key, ServerLeaving(reason="drained"))
     carry(driver, servers)
     assert "s0" not in {*owners(driver), *backups(driver)}
-    assert (alone(driver), driver.state.number) == (0, 1)
+    assert (single_copies(driver), driver.state.number) == (0, 1)
 
 
 def test_of_the_last_two_servers_one_may_go_and_leaves_the_other_alone():
@@ -209,10 +209,10 @@ def test_of_the_last_two_servers_one_may_go_and_leaves_the_other_alone():
     servers.append(Paired(driver, 1))
     servers[1].register()
     carry(driver, servers)
-    assert alone(driver) == 0
+    assert single_copies(driver) == 0
     driver.want(1)
     carry(driver, servers)
-    assert (set(owners(driver)), alone(driver), driver.state.number) == ({"s0"}, 4, 1)
+    assert (set(owners(driver)), single_copies(driver), driver.state.number) == ({"s0"}, 4, 1)
 
 
 @pytest.mark.parametrize("goes", ["leaves", "is not wanted"])
@@ -224,7 +224,7 @@ def test_the_copy_of_a_server_that_is_not_heard_is_not_given_up_by_the_one_that_
         driver.send(servers[1].key, ServerLeaving(reason="scaled down"))
     else:
         driver.want(1)
-    assert alone(driver) == 0
+    assert single_copies(driver) == 0
     servers[0].restart()
     carry(driver, servers)
     assert (driver.state.number, driver.state.stage) == (1, RecoveryStage.SERVING), "nobody goes back"
@@ -241,7 +241,7 @@ def test_of_two_that_go_the_second_copies_stay_until_their_owners_have_moved():
     assert all(backups(driver)[bucket] for bucket in both)
     left = lose(driver, servers, 2)
     carry(driver, left)
-    assert (driver.state.number, set(owners(driver)), alone(driver)) == (1, {"s0"}, 6)
+    assert (driver.state.number, set(owners(driver)), single_copies(driver)) == (1, {"s0"}, 6)
 
 
 def test_when_the_one_that_stays_is_heard_again_the_other_may_go():
@@ -251,19 +251,19 @@ def test_when_the_one_that_stays_is_heard_again_the_other_may_go():
     driver.send(servers[1].key, ServerLeaving(reason="scaled down"))
     servers[0].register()
     carry(driver, servers)
-    assert (driver.state.number, set(owners(driver)), alone(driver)) == (1, {"s0"}, 4)
+    assert (driver.state.number, set(owners(driver)), single_copies(driver)) == (1, {"s0"}, 4)
     assert to(driver, servers[1].key, Released)
 
 
 def test_a_job_with_one_server_has_one_copy_until_another_comes():
     """Two copies need two servers."""
     driver, servers = paired(replace(PAIRED, servers=1, max_servers=2))
-    assert (backups(driver), alone(driver)) == ([""] * 4, 4)
+    assert (backups(driver), single_copies(driver)) == ([""] * 4, 4)
     driver.want(2)
     servers.append(Paired(driver, 1))
     servers[1].register()
     carry(driver, servers)
-    assert (sorted(owners(driver)), alone(driver)) == (["s0", "s0", "s1", "s1"], 0)
+    assert (sorted(owners(driver)), single_copies(driver)) == (["s0", "s0", "s1", "s1"], 0)
 
 
 def test_a_new_master_promotes_for_an_owner_that_does_not_come_back():
@@ -276,7 +276,7 @@ def test_a_new_master_promotes_for_an_owner_that_does_not_come_back():
     driver.fire(OwnersWaitEnded)
     run_servers(driver, servers[1:])
     assert (driver.state.stage, driver.state.number) == (RecoveryStage.SERVING, 1)
-    assert (owners(driver), alone(driver)) == (["s1"] * 4, 4)
+    assert (owners(driver), single_copies(driver)) == (["s1"] * 4, 4)
     assert driver.state.dispatch.committed == done  # a new master commits first
 
 
@@ -291,7 +291,7 @@ def test_a_new_master_promotes_at_once_where_another_process_came_in_place_of_an
     assert (driver.state.stage, driver.state.number) == (RecoveryStage.SERVING, 1)
     assert driver.state.dispatch.committed == done
     carry(driver, servers)
-    assert (sorted(owners(driver)), alone(driver)) == (["s0", "s0", "s1", "s1"], 0)
+    assert (sorted(owners(driver)), single_copies(driver)) == (["s0", "s0", "s1", "s1"], 0)
 
 
 def test_a_new_master_waits_for_the_others_from_the_first_server_on():
@@ -314,7 +314,7 @@ def test_a_new_master_knows_where_second_copies_are_and_loses_nothing_with_one_o
     driver, servers = paired()
     new_master(driver, servers)
     run_servers(driver, servers)
-    assert (driver.state.stage, alone(driver)) == (RecoveryStage.SERVING, 0)
+    assert (driver.state.stage, single_copies(driver)) == (RecoveryStage.SERVING, 0)
     driver.fire(AnswersOverdue)
     run_servers(driver, servers)
     assert not driver.state.moves.unready_backups, "they have said so"
@@ -341,7 +341,7 @@ def test_a_server_that_dies_before_the_others_have_come_to_a_new_master_costs_no
     for server in servers[1:]:
         server.register()
     carry(driver, servers)
-    assert (driver.state.stage, driver.state.number, alone(driver)) == (RecoveryStage.SERVING, 1, 0)
+    assert (driver.state.stage, driver.state.number, single_copies(driver)) == (RecoveryStage.SERVING, 1, 0)
 
 
 def test_a_server_that_has_nothing_may_go_before_the_others_have_come_to_a_new_master():
@@ -366,7 +366,7 @@ def test_both_servers_of_a_bucket_that_die_under_a_new_master_are_a_loss():
         server.register()
         server.restart()
     run_servers(driver, servers)
-    assert (driver.state.stage, driver.state.number, alone(driver)) == (RecoveryStage.SERVING, 2, 0)
+    assert (driver.state.stage, driver.state.number, single_copies(driver)) == (RecoveryStage.SERVING, 2, 0)
 
 
 def test_the_only_copies_that_can_still_come_are_a_loss_when_they_go():
@@ -381,7 +381,7 @@ def test_the_only_copies_that_can_still_come_are_a_loss_when_they_go():
     servers[0].restart()
     servers[2].register()
     run_servers(driver, servers)
-    assert (driver.state.stage, driver.state.number, alone(driver)) == (RecoveryStage.SERVING, 2, 0)
+    assert (driver.state.stage, driver.state.number, single_copies(driver)) == (RecoveryStage.SERVING, 2, 0)
 
 
 def test_a_backup_that_has_not_said_that_it_is_ready_is_asked_until_it_has():

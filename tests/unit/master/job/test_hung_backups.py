@@ -10,7 +10,7 @@ from master.job.domain.job_events import ReconnectWindowEnded, StreamBroken
 from master.job.state.protocol_state import RecoveryStage
 from tests.unit.master.job.driver import run_servers
 from tests.unit.master.job.moving import carry, owners, to
-from tests.unit.master.job.pairs import THREE, alone, backups, lose, paired
+from tests.unit.master.job.pairs import THREE, backups, lose, paired, single_copies
 
 
 def silent(driver, owner, backup, for_s=2.0):
@@ -31,7 +31,7 @@ def test_a_backup_that_answers_nobody_is_lost_within_seconds():
     assert len(to(driver, servers[1].key, Activate)) == asked + 1
     assert windows_s(driver) == [2.0]
     driver.fire(ReconnectWindowEnded)
-    assert (owners(driver), alone(driver), driver.state.number) == (["s0"] * 4, 4, 1)
+    assert (owners(driver), single_copies(driver), driver.state.number) == (["s0"] * 4, 4, 1)
     assert isinstance(
         driver.send(servers[1].key, servers[1].answer(to(driver, servers[1].key, Activate)[-1]))[0], Fenced
     )
@@ -44,7 +44,7 @@ def test_when_it_wakes_it_comes_again_and_gets_its_share():
     driver.fire(ReconnectWindowEnded)
     servers[1].register()
     carry(driver, servers)
-    assert (sorted(owners(driver)), alone(driver), driver.state.number) == (["s0", "s0", "s1", "s1"], 0, 1)
+    assert (sorted(owners(driver)), single_copies(driver), driver.state.number) == (["s0", "s0", "s1", "s1"], 0, 1)
 
 
 def test_one_that_says_a_word_stays():
@@ -53,7 +53,7 @@ def test_one_that_says_a_word_stays():
     silent(driver, servers[0], servers[1])
     run_servers(driver, servers)
     assert windows_s(driver) == []
-    assert (alone(driver), driver.state.members.servers[1].is_connected) == (0, True)
+    assert (single_copies(driver), driver.state.members.servers[1].is_connected) == (0, True)
 
 
 def test_one_that_answers_the_master_but_not_its_owner_is_given_up_by_that_owner_alone():
@@ -63,12 +63,12 @@ def test_one_that_answers_the_master_but_not_its_owner_is_given_up_by_that_owner
     for for_s in (2.0, 3.0, 9.9):
         silent(driver, *pair, for_s)
         run_servers(driver, servers)
-        assert alone(driver) == 0
+        assert single_copies(driver) == 0
     silent(driver, *pair, 10.0)
-    assert (alone(driver), driver.state.number) == (2, 1)
+    assert (single_copies(driver), driver.state.number) == (2, 1)
     assert driver.durable.route.version == (1, 1, 0, 0, 0, 0)
     carry(driver, servers)
-    assert alone(driver) == 0
+    assert single_copies(driver) == 0
 
 
 def test_one_that_has_the_only_copy_of_something_is_not_suspected():

@@ -76,7 +76,7 @@ def test_a_job_in_the_middle_of_its_second_epoch():
         moving=0,
         waiting_to_move=0,
         copies=1,
-        alone=0,
+        single_copies=0,
         failures=(),
         failures_in_a_row=0,
     )  # fmt: skip

@@ -66,8 +66,8 @@ def test_a_master_that_leads_tells_all_of_its_job():
     trainer, server, other = told.members
     status = replace(
         told,
-        term=21, lineage=22, servers=23, servers_wanted=24, servers_max=25, moving=26, waiting_to_move=27, alone=28,
-        reworked=29, failures_in_a_row=30, checkpoint_age_s=31.0, problem="p", store_problem="s",
+        term=21, lineage=22, servers=23, servers_wanted=24, servers_max=25, moving=26, waiting_to_move=27,
+        single_copies=28, reworked=29, failures_in_a_row=30, checkpoint_age_s=31.0, problem="p", store_problem="s",
         positions=replace(told.positions, todo=11, leased=12, done=13, skipping=14, committed=15, quarantined=16),
         members=(replace(trainer, samples_per_s=2.5), server, replace(other, is_connected=False, samples_per_s=9.0)),
     )  # fmt: skip

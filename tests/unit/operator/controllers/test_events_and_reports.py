@@ -127,7 +127,7 @@ def test_a_reason_that_turns_is_shown_once():
 def test_a_job_that_wants_one_copy_of_everything_lacks_none():
     """It may have wanted two until it was suspended: the gauge does not stand where it stood."""
     metrics = Metrics()
-    for servers in ({"alone": 5}, {}):
+    for servers in ({"singleCopies": 5}, {}):
         metrics.set_job(JOB, {"servers": servers}, checkpoint_every_s=60.0)
         assert ('edl_job_buckets_with_one_copy{job="digits"' in text(metrics)) is bool(servers)
 

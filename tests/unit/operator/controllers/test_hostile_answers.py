@@ -30,8 +30,9 @@ OF_STATUS = [
     *(("epochs", value) for value in (2**70, -(2**70), 10**400)),
     *(("servers_wanted", value) for value in (2**40, -1)),
     *(("servers", value) for value in (2**40, -1)),
-    *((name, -1) for name in ("term", "reworked", "alone", "copies", "moving", "waiting_to_move", "epochs_committed")),
-    *((name, 2**31) for name in ("alone", "copies", "moving")),
+    *((name, -1) for name in ("term", "reworked", "epochs_committed")),
+    *((name, -1) for name in ("single_copies", "copies", "moving", "waiting_to_move")),
+    *((name, 2**31) for name in ("single_copies", "copies", "moving")),
     *((f"members.0.{name}", value) for name in ("waiting_share", "samples_per_s") for value in (NAN, INF, -5.0, 1e300)),
     *(("members.0.ordinal", value) for value in (-1, 2**40)),
     *(("members.0.buckets", value) for value in (-1, 2**40)),
@@ -147,7 +148,7 @@ async def hear_bounds(most):
         "total": 2**63 - 1 if most else 0,
         "committed": 2**63 - 1 if most else 0,
     }
-    small = dict.fromkeys(("servers", "servers_wanted", "copies", "alone", "moving"), 2**31 - 1 if most else 0)
+    small = dict.fromkeys(("servers", "servers_wanted", "copies", "single_copies", "moving"), 2**31 - 1 if most else 0)
     large = dict.fromkeys(("lineage", "epochs", "term", "reworked"), 2**63 - 1 if most else 0)
     one = plain["members"][0] | {"role": "trainer", "samples_per_s": 1e12 if most else 5e-324, "waiting_share": 1.0}
     plain |= {**small, **large, "positions": counts, "members": [one], "checkpoint_age_s": 1e9 if most else 0.0}

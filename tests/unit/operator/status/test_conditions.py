@@ -261,8 +261,8 @@ def test_copies_are_told_of_jobs_that_want_two_while_there_is_a_model():
         record = {"progress": progress, "progress_at_s": NOW_S, "job": kube_job(server={})}
         return {name: count for name, count in status(seen(*pods, record=record))["servers"].items() if name in new}
 
-    new, two = {"copies", "alone"}, replace(PROGRESS, copies=2, single_copy_buckets=5)
-    assert told(two, pod(0, "server")) == {"copies": 2, "alone": 5}
+    new, two = {"copies", "singleCopies"}, replace(PROGRESS, copies=2, single_copy_buckets=5)
+    assert told(two, pod(0, "server")) == {"copies": 2, "singleCopies": 5}
     assert told(PROGRESS, pod(0, "server")) == {}
     assert told(two) == {}, "nobody holds it: the job is over, or suspended"
     assert told(replace(two, lineage=0), pod(0, "server")) == {}, "nothing has been declared"
