@@ -1,14 +1,18 @@
 """GPUs of this machine: counting them and choosing devices for a pod, which has them alone.
 
-`--gpu auto` asks NVML once, which answers without touching the devices.  A pod sees its devices in
+`--gpu auto` asks the driver once, which answers without touching the devices.  A pod sees its devices in
 CUDA_VISIBLE_DEVICES (`process_environment`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from autoscaler.errors import PermanentError
+from autoscaler.gpus.readings import DriverFailure
+
+_START_DEADLINE_S: Final = 60.0  # a driver without persistence mode starts each GPU when it is first asked
 
 
 class GpuLookupError(PermanentError):
@@ -18,19 +22,15 @@ class GpuLookupError(PermanentError):
 def count_gpus() -> int:
     """Return how many GPUs the NVIDIA driver knows.  Raises GpuLookupError with what is missing."""
     try:
-        import pynvml  # noqa: PLC0415 - asked for rarely, and slow to import
+        from autoscaler.gpus.driver.nvml_door import NvmlDoor  # noqa: PLC0415 - asked for rarely, and slow to import
     except ImportError:
         raise GpuLookupError("--gpu auto needs the package nvidia-ml-py; or give a number: --gpu 0") from None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
+    reading = NvmlDoor(deadline_s=_START_DEADLINE_S).read()
+    if isinstance(reading, DriverFailure):
         raise GpuLookupError(
-            f"--gpu auto asks the NVIDIA driver, and it says: {error}. Or give a number: --gpu 0"
-        ) from error
-    try:
-        return int(pynvml.nvmlDeviceGetCount())
-    finally:
-        pynvml.nvmlShutdown()
+            f"--gpu auto asks the NVIDIA driver, and it fails: {reading.message}. Or give a number: --gpu 0"
+        )
+    return len({device.parent_uuid or device.uuid for device in reading.devices})
 
 
 def spread(devices: int, nodes: int) -> tuple[tuple[int, ...], ...]:
