@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import math
+import multiprocessing
 import os
 import sys
 import traceback
@@ -501,5 +502,10 @@ def open_session(
     server_budget_s: float = SERVER_BUDGET_S,
 ) -> Session:
     """Open a session with these variables instead of the process's environment."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # its main module is run again, up to here
+        raise UsageError(
+            "edl.open() in a worker process, which runs the script's top level first: put what the script does under "
+            'if __name__ == "__main__":'
+        )
     environment = parse_environment(os.environ if variables is None else variables)
     return Session(environment, master_budget_s=master_budget_s, server_budget_s=server_budget_s)

@@ -213,7 +213,9 @@ class Job:
     checkpoint_age_s: float | None = None  # work since the last checkpoint; None or NaN: unknown, priced as expensive
     resize_cost_s: float = 0.0  # pause of all its trainers per resize, as its owner states it
     resize_pause_s: float = 0.0  # the same as a group's master measures it; 0 or NaN: not measured
-    waiting_share: float = 0.0  # of its trainers' time, 0 to 1: waiting for parameter servers; for people
+    waiting_share: float = (
+        0.0  # of its trainers' time, 0 to 1: waiting for parameter servers, in a group for data; for people
+    )
     remaining_s: float | None = None  # until its work is done at this size; None or NaN: unknown, taken as long
 
     def __post_init__(self) -> None:

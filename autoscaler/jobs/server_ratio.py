@@ -151,6 +151,13 @@ def find_hint(*, servers: int, waiting_share: float) -> ServersHint | None:
     return ServersHint(servers=servers, better=better, gain=gain, waiting_share=waiting_share)
 
 
+def describe_data_wait(*, servers: int, waiting_share: float) -> str:
+    """For people, of a job without servers, whose trainers wait for their data alone; empty: they hardly do."""
+    if servers or waiting_share < WAITING_SHARE:
+        return ""
+    return f"trainers wait for their data {waiting_share:.0%} of their time: give the loader more num_workers"
+
+
 def _is_worth_one_more(servers: int, others: int, waiting_share: float) -> bool:
     return speed(servers, others + 1, waiting_share) >= (1 + LEAST_GAIN) * speed(servers, others, waiting_share)
 

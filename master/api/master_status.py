@@ -69,7 +69,7 @@ class MemberStatus:
     metrics: Mapping[str, float]  # last values reported by the script, without NaN and infinity
     buckets: int = 0  # of a server: that it owns
     took_over: int = 0  # of a server: buckets of lost ones that it had the second copies of, under this master
-    waiting_share: float = 0.0  # of a trainer's time: waiting for servers to answer pulls and pushes, 0 to 1
+    waiting_share: float = 0.0  # of a trainer's time, 0 to 1: it waits for servers, in a group for its data loader
     group_phase: str = ""  # of a trainer in a group: what it does (`GroupPhase`)
 
 

@@ -53,6 +53,7 @@ class Replica:
     median_step_s: float = 0.0
     samples_per_s: float = 0.0
     pause_s: float = 0.0
+    waiting_share: float = 0.0
     failed_plan: int = 0  # planned generation that it could not connect (rule 83); 0: none
     metrics: FrozenMap[str, float] = _NO_METRICS
     has_final_hook: bool = False

@@ -116,6 +116,7 @@ def _members(state: GroupState) -> Iterator[MemberStatus]:
             steps=one.steps_begun,
             samples_per_s=one.samples_per_s,
             metrics={name: value for name, value in one.metrics.items() if isfinite(value)},
+            waiting_share=one.waiting_share,
             group_phase=str(one.phase),
         )
 

@@ -23,8 +23,10 @@ Only beside a survivor that has reported: at most one step is lost should the pr
 """
 SILENT_STEPS: Final = 10  # median steps
 SILENT_REPORTS: Final = 4  # reports that a process alone owes
+LOADING_NS: Final = 600 * SECOND
+"""How long a member that lives and reports may wait for its data loader, while the others wait for it."""
 _WAITING: Final = frozenset({GroupPhase.REDUCE, GroupPhase.SYNC})
-_BUSY: Final = frozenset({GroupPhase.COMPUTE, GroupPhase.SCRIPT})
+_BUSY: Final = frozenset({GroupPhase.COMPUTE, GroupPhase.LOAD, GroupPhase.SCRIPT})
 
 
 def concerned(state: GroupState) -> tuple[MemberKey, ...]:
@@ -128,7 +130,7 @@ def _silences_in(state: GroupState, members: list[Replica], usual_ns: int) -> It
     """Those of one generation, in one pass: each member is compared with what is latest at all others.
 
     A member says nothing, or it holds back others that wait.  A usual step's time is enough for the last one that has
-    not contributed to its step; any other is in its script, or is not the only one that is late.
+    not contributed to its step; any other is in its script, waits for its data, or is not the only one that is late.
     """
     contributed = Counter(_step(one) for one in members if one.phase is GroupPhase.REDUCE)
     is_any_waiting = any(one.phase in _WAITING for one in members)
@@ -140,6 +142,8 @@ def _silences_in(state: GroupState, members: list[Replica], usual_ns: int) -> It
         if is_any_waiting and one.phase in _BUSY:
             is_last = contributed[_step(one)] == len(members) - 1 and _is_in_usual_step(state, one)
             held_ns = usual_ns if is_last else _longest_ns(state, usual_ns)
+            if one.phase is GroupPhase.LOAD:
+                held_ns = max(held_ns, LOADING_NS)
             at = min(at, max(one.moved_at, others_moved) + held_ns)
         yield Instant(at), one
 

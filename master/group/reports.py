@@ -115,6 +115,7 @@ def handle_progress(turn: GroupTurn, replica: Replica, said: GroupProgress) -> N
         median_step_s=said.median_step_s if 0.0 < said.median_step_s < MOST_STEP_S else replica.median_step_s,
         samples_per_s=said.samples_per_s if 0.0 < said.samples_per_s < MOST_RATE else replica.samples_per_s,
         pause_s=said.pause_s if 0.0 <= said.pause_s < MOST_STEP_S else replica.pause_s,
+        waiting_share=said.waiting_share if 0.0 <= said.waiting_share <= 1.0 else replica.waiting_share,
         failed_plan=said.failed_plan,
         metrics=FrozenMap(said.metrics),
         has_worked=replica.has_worked or worked,

@@ -25,7 +25,7 @@ from tests.programs.group_counter import DATASET
 from trainer_sdk.group.captured_state import read_copy
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
-TRAINING = ("compute", "reduce", "script")
+TRAINING = ("compute", "load", "reduce", "script")
 BUDGET_S = 150.0
 
 

@@ -5,6 +5,7 @@ stands on those can be tried without a master; each member works with objects of
 """
 
 import threading
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from master.api.group_shares import shares, step_positions, steps_per_epoch, total_steps
@@ -187,6 +188,9 @@ class ThreadSteps:
 
     def report(self, metrics):
         self.reported.append(dict(metrics))
+
+    def loading(self):
+        return nullcontext()
 
     def gather(self, data):
         if self._attempt.step in self.group.broken_gathers:

@@ -15,7 +15,7 @@ Made by `Session.group_steps`; what a framework gives to its scripts stands on i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import Final
 
 from master.api.group_shares import steps_per_epoch
@@ -89,6 +89,10 @@ class GroupSteps:
         if self._runtime is None:
             self._runtime = self._join()
         return self._runtime.checkpoint()
+
+    def loading(self) -> AbstractContextManager[None]:
+        """Within it the script waits for its data: the master sees no hang in that (rule 74)."""
+        return self._joined.loading()
 
     def gather(self, data: bytes) -> list[bytes]:
         """What all trainers gave, by rank; between a complete step and `next_step`.  Raises StepAborted."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
 from typing import assert_never, cast
 
@@ -183,6 +183,10 @@ class MemberRuntime:
             number = state.number if state.phase is MemberPhase.COMPLETE and not state.broken else 0
         with self._times.reducing(), self._collective(number):
             return self._group(number).all_gather(data, MAX_GATHER_BYTES)
+
+    def loading(self) -> AbstractContextManager[None]:
+        """Within it the script waits for its data."""
+        return self._times.loading()
 
     def expected_share(self, step: int) -> StepShare | None:
         """What this rank would be given of a step in the present generation, for reading ahead."""

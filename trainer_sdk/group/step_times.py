@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from statistics import median
+from time import monotonic
 from typing import Final
 
 from trainer_sdk.group.core.member_events import ReportRequested
@@ -20,17 +21,19 @@ STEPS_KEPT: Final = 32
 
 
 class StepTimes:
-    """Times are seconds of the caller's monotonic clock; its lock guards `begin`, `end` and `report`."""
+    """Times are seconds of the monotonic clock; its lock guards `begin`, `end` and `report`."""
 
     def __init__(self) -> None:
-        self._is_reducing = False
+        self._is_reducing = self._is_loading = False
         self._is_in_script = True
         self._steps_begun, self._began_s = 0, 0.0
         self._share: StepShare | None = None
         self.is_in_step = False  # from `begin` to the first `end`
         self._ended_s: float | None = None
         self._pause_s = 0.0
+        self._loaded_s = 0.0  # of the step in hand
         self._times: deque[tuple[float, int]] = deque(maxlen=STEPS_KEPT)  # of complete steps: seconds, own records
+        self._loading: deque[float] = deque(maxlen=STEPS_KEPT)  # of the same steps: seconds
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -50,13 +53,24 @@ class StepTimes:
         finally:
             self._is_reducing = False
 
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """The script waits for its data loader."""
+        began_s = monotonic()
+        self._is_loading = True
+        try:
+            yield
+        finally:
+            self._is_loading = False
+            self._loaded_s += monotonic() - began_s
+
     def begin(self, share: StepShare, now_s: float) -> None:
         """The script has this step; the first one of another generation ends the pause of the change."""
         before = self._share
         if self._ended_s is not None and before is not None and share.generation != before.generation:
             self._pause_s = now_s - self._ended_s
         self._share, self._began_s, self.is_in_step = share, now_s, True
-        self._steps_begun += 1
+        self._steps_begun, self._loaded_s = self._steps_begun + 1, 0.0
 
     def end(self, now_s: float) -> None:
         """The step is complete here; one that was completed before its gradients were computed is applied.
@@ -66,16 +80,19 @@ class StepTimes:
         if self._share is not None and self.is_in_step:
             self._ended_s, self.is_in_step = now_s, False
             self._times.append((now_s - self._began_s, len(self._share.positions)))
+            self._loading.append(self._loaded_s)
 
     def report(self, metrics: Mapping[str, float]) -> ReportRequested:
         total_s = sum(time_s for time_s, _ in self._times)
         return ReportRequested(
             is_reducing=self._is_reducing,
+            is_loading=self._is_loading,
             is_in_script=self._is_in_script,
             is_in_step=self.is_in_step,
             steps_begun=self._steps_begun,
             median_step_s=median(time_s for time_s, _ in self._times) if self._times else 0.0,
             samples_per_s=sum(count for _, count in self._times) / total_s if total_s else 0.0,
             pause_s=self._pause_s,
+            waiting_share=min(1.0, sum(self._loading) / total_s) if total_s else 0.0,
             metrics=metrics,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -35,7 +36,29 @@ class EvaluationBatches:
         starts = [batch * self._batch_size for batch in batches]
         records = [range(start, min(start + self._batch_size, self._size)) for start in starts]
         loader = torch.utils.data.DataLoader(self._dataset, batch_sampler=records, **self._options)
-        return {batch: _checked(function(data)) for batch, data in zip(batches, loader, strict=True)}
+        return {batch: _checked(function(data)) for batch, data in zip(batches, self._read(loader), strict=True)}
+
+    def _read(self, loader: Any) -> Iterator[Any]:
+        """The loader's batches.  Raises UsageError where worker processes cannot start, or be sent the data set."""
+        try:
+            found = iter(loader)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            if not loader.num_workers:
+                raise
+            raise UsageError(
+                f"evaluate(num_workers={loader.num_workers}): {type(self._dataset).__name__} or collate_fn cannot be "
+                f"sent to worker processes ({error}): define their classes and functions at the top of a module, or "
+                "read without workers"
+            ) from error
+        try:
+            yield from found
+        except RuntimeError as error:
+            if "exited unexpectedly" not in str(error):  # torch's words for a worker that is gone
+                raise
+            raise UsageError(
+                f"evaluate(num_workers={loader.num_workers}): {error}; a worker runs the script's top level first, so "
+                'put what the script does under `if __name__ == "__main__":`'
+            ) from error
 
 
 def evaluate_alone(batches: EvaluationBatches, function: Callable[[Any], Mapping[str, Any]]) -> dict[str, float]:

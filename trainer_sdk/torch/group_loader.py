@@ -37,10 +37,17 @@ class GroupLoader:
     """
 
     def __init__(
-        self, steps: GroupSteps, replica: TrainingReplica, fetcher: RecordFetcher, *, micro_batch: int | None
+        self,
+        steps: GroupSteps,
+        replica: TrainingReplica,
+        fetcher: RecordFetcher,
+        *,
+        micro_batch: int | None,
+        multiprocessing_context: Any = None,
     ) -> None:
         self._steps, self._replica, self._fetcher = steps, replica, fetcher
         self._micro_batch: Final = micro_batch
+        self._context: Final = multiprocessing_context
         self._step = StepInHand(steps, replica)
         self._next: StepShare | None = None  # asked for, and not begun
         self._part: MicroBatch | None = None  # given to the script, whose backward pass has not come
@@ -119,11 +126,15 @@ class GroupLoader:
         Called when a step is complete, as after an epoch, the trainers share the batches; otherwise each evaluates all
         of them.  Modules are in evaluation mode meanwhile, and no gradient is kept.  The function returns numbers by
         name: {"correct": 31, "loss": 4.5}.
+
+        Worker processes start with each call, in the loader's `multiprocessing_context`.  Without one it is
+        "forkserver", for this process has threads by now and forking it might hang: the data set is sent to the
+        workers by pickle, and the script keeps what it does under `if __name__ == "__main__":`.
         """
         self._check_present()
         options: dict[str, Any] = {"num_workers": num_workers, "collate_fn": collate_fn}
         if num_workers:
-            options["multiprocessing_context"] = "forkserver"  # this process has threads by now
+            options["multiprocessing_context"] = self._context or "forkserver"
         batches = EvaluationBatches(dataset, batch_size, options)
         with evaluating(self._replica.modules):
             if self.has_stepped:
@@ -150,7 +161,8 @@ class GroupLoader:
             self._step.end_without_parts()
         for place, part in enumerate(parts):
             expected = partial(self._ahead, share, parts[place + 1 :])
-            data = self._fetcher.read(share.step, self._keys(part), expected)
+            with self._steps.loading():
+                data = self._fetcher.read(share.step, self._keys(part), expected)
             seed_generators(self._steps.spec.seed, part.positions.bounds[0], TRAINING)
             self._part = part
             yield data
@@ -188,13 +200,14 @@ def loader(
     collate_fn: Callable[[Any], Any] | None = None,
     pin_memory: bool = False,
     prefetch_factor: int | None = None,
+    multiprocessing_context: Any = None,
 ) -> GroupLoader:
     """The records of `dataset`, `epochs` times, in an order keyed by `seed`: `global_batch` a step, over all trainers.
 
     Without `global_batch` it is the job's (spec.group.globalBatch).  Each trainer takes its share of a step in parts of
     at most `micro_batch` records, one round of the loop each; without a number in one part.  `dataset` has __getitem__
     and __len__.  Random numbers are those of (`seed`, position), so a record is augmented alike whoever reads it.  The
-    other parameters are those of torch's DataLoader.
+    other parameters are those of torch's DataLoader.  Its worker processes start before this process has threads.
 
     Raises UsageError: without `replicate` before, for a data set that cannot be read by record number, for numbers
     outside their range.
@@ -215,8 +228,10 @@ def loader(
     )
     options: dict[str, Any] = {"num_workers": num_workers, "collate_fn": collate_fn, "pin_memory": pin_memory}
     if num_workers:
-        options["prefetch_factor"] = prefetch_factor
+        options |= {"prefetch_factor": prefetch_factor, "multiprocessing_context": multiprocessing_context}
     fetcher = RecordFetcher(dataset, seed, options)
     steps.at_close(replica.buckets.close)
     steps.at_close(fetcher.close)
-    return GroupLoader(steps, replica, fetcher, micro_batch=micro_batch)
+    return GroupLoader(
+        steps, replica, fetcher, micro_batch=micro_batch, multiprocessing_context=multiprocessing_context
+    )

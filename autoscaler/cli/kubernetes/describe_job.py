@@ -12,7 +12,7 @@ from autoscaler.cli.output.object_tables import PlainObject
 from autoscaler.cli.output.phrases import format_age, format_copies, format_ending, format_server_bounds
 from autoscaler.cli.place_values import JobFacts
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, integer, part, parts, text, unix_s
-from autoscaler.jobs.server_ratio import find_hint
+from autoscaler.jobs.server_ratio import describe_data_wait, find_hint
 
 _SHOWN_CONDITIONS = (
     "Admitted",
@@ -61,6 +61,8 @@ def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
         yield "Servers", _servers(job)
         if hint := _hint(job):
             yield "Hint", hint
+    elif hint := describe_data_wait(servers=0, waiting_share=waiting_share_of(job)):
+        yield "Hint", hint
     leader = text(job, "status", "master", "leader")
     masters = f"{integer(job, 'status', 'master', 'ready')} of {integer(job, 'spec', 'master', 'replicas', default=1)}"
     yield "Masters", f"{masters} ready" + (f", {leader} leads" if leader else "")
@@ -129,7 +131,7 @@ def _is_ratio_measured(job: PlainObject) -> bool:
 
 
 def waiting_share_of(job: PlainObject) -> float:
-    """Share of the trainers' time, 0 to 1, that they wait for parameter servers, as last measured."""
+    """Share of the trainers' time, 0 to 1, that they waited for parameter servers, in a group for data."""
     return min(100, max(0, integer(job, "status", "progress", "waitingPercent"))) / 100
 
 

@@ -20,7 +20,7 @@ from autoscaler.domain import (
     Plan,
     ServerSpec,
 )
-from autoscaler.jobs.server_ratio import find_hint
+from autoscaler.jobs.server_ratio import describe_data_wait, find_hint
 from autoscaler.planner.counterfactual import Counterfactual, Explanation
 from autoscaler.snapshots.codec import encode
 
@@ -46,6 +46,8 @@ def why_lines(explanation: Explanation, more_than: int, job: Job, *, is_ratio_me
     ]
     if hint := _server_hint(explanation, job):
         lines.append(f"Servers: {hint}")
+    if hint := _data_hint(job):
+        lines.append(f"Data: {hint}")
     if explanation.settled.bottleneck is not decision.bottleneck:
         lines.append(f"then {explanation.settled.bottleneck}: {explanation.settled.message}")
     answers = explanation.answers
@@ -78,10 +80,15 @@ def _server_hint(explanation: Explanation, job: Job) -> str:
     return "" if hint is None or job.servers is None else hint.describe(job.servers.max_replicas)
 
 
+def _data_hint(job: Job) -> str:
+    return describe_data_wait(servers=0 if job.servers is None else 1, waiting_share=job.waiting_share)
+
+
 def why_content(explanation: Explanation, job: Job) -> dict[str, Any]:
     """The answer for scripts."""
     return {
         "servers_hint": _server_hint(explanation, job),
+        "data_hint": _data_hint(job),
         "decision": encode(explanation.decision, Decision),
         "settled": encode(explanation.settled, Decision),
         "answers": [

@@ -71,6 +71,7 @@ class GroupPhase(StrEnum):
     SYNC = "sync"  # all members compare their states
     TRANSFER = "transfer"  # a state is sent or received
     COMPUTE = "compute"  # in a step, before its collectives or between them
+    LOAD = "load"  # in a step, and waits for its data loader
     REDUCE = "reduce"  # in a step's collectives: waits for other members
     SCRIPT = "script"  # in the script's code outside a step: it applies one, evaluates, or has not heard of a sync yet
     DONE = "done"  # all steps are done; waits for the end
@@ -115,6 +116,7 @@ class GroupProgress:
     samples_per_s: float = 0.0
     pause_s: float = 0.0  # of the last change of members: from the last step before it to the next
     failed_plan: int = 0  # generation, planned from this one, whose members it could not connect (rule 83); 0: none
+    waiting_share: float = 0.0  # of the time of its last steps, 0 to 1: its script waited for its data loader
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 

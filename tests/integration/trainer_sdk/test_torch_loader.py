@@ -107,3 +107,26 @@ def test_group_of_one_reads_and_evaluates_with_worker_processes(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["15 True 1 {3} {0, 1} {'sum': 780.0}", "ended True"]
     assert "Error" not in done.stderr
+
+
+def test_evaluation_with_workers_tells_a_script_without_a_main_guard(tmp_path):
+    """Its workers run the script's top level: no second session opens there, and the error says why."""
+    script = tmp_path / "script.py"
+    head, body = GROUP_OF_ONE.split('if __name__ == "__main__":\n')
+    script.write_text(head + "\n".join(line[4:] for line in body.splitlines()))
+    done = run_alone(tmp_path, str(script))
+
+    assert done.returncode != 0
+    assert "evaluate(num_workers=2)" in done.stderr
+    assert 'put what the script does under `if __name__ == "__main__":`' in done.stderr
+
+
+def test_evaluation_with_workers_tells_what_cannot_be_sent_to_them(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(GROUP_OF_ONE.replace("batch_size=7,", "batch_size=7, collate_fn=lambda records: records,"))
+    done = run_alone(tmp_path, str(script))
+
+    assert done.returncode != 0
+    assert (
+        "UsageError: evaluate(num_workers=2): Records or collate_fn cannot be sent to worker processes" in done.stderr
+    )

@@ -85,6 +85,19 @@ def elastic(tmp_path):
     return file
 
 
+@pytest.mark.parametrize("share", [0.5, 0.2])
+def test_why_tells_that_a_job_waits_for_its_data(say, tmp_path, share):
+    """Of a job without servers; below a quarter of the time it is not worth a line."""
+    cluster = MemoryCluster([node("n1", 8_000)], [replace(job("digits", high=5), waiting_share=share)], [])
+    driver = Driver(cluster, Policy())
+    driver.settle()
+    file = tmp_path / "group.json"
+    snapshot = SnapshotContent(now_s=cluster.now(), policy=Policy(), view=cluster.view(history=driver.history))
+    file.write_text(format_document(to_document(snapshot)))
+    line = "Data: trainers wait for their data 50% of their time: give the loader more num_workers"
+    assert (line in say("why", "tj/digits", file=file).splitlines()) == (share == 0.5)
+
+
 def test_why_tells_both_roles(say, elastic):
     """How many servers a job has, how many it shall have, and what decides it."""
     told = say("why", "tj/digits", file=elastic).splitlines()

@@ -35,12 +35,14 @@ class ReportRequested:
     """Time for a progress report."""
 
     is_reducing: bool = False  # the script waits in a collective
+    is_loading: bool = False  # the script waits for its data loader
     is_in_script: bool = False  # the script has not asked for its next step yet
     is_in_step: bool = False  # the script has a step in hand, which may be complete already
     steps_begun: int = 0
     median_step_s: float = 0.0
     samples_per_s: float = 0.0
     pause_s: float = 0.0
+    waiting_share: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 

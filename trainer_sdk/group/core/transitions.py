@@ -174,6 +174,7 @@ def _progress(state: MemberState, event: ReportRequested) -> GroupProgress:
         samples_per_s=event.samples_per_s,
         pause_s=event.pause_s,
         failed_plan=state.plan.number if state.plan is not None and state.has_plan_failed else 0,
+        waiting_share=event.waiting_share,
         metrics=event.metrics,
     )
 
@@ -194,6 +195,8 @@ def _phase(state: MemberState, event: ReportRequested) -> GroupPhase:
             return GroupPhase.DONE
         case MemberPhase.BOUNDARY | MemberPhase.COMPLETE:
             is_given = state.is_step_given or (event.is_in_step and state.phase is MemberPhase.COMPLETE)
-            return GroupPhase.COMPUTE if is_given else GroupPhase.SCRIPT
+            if not is_given:
+                return GroupPhase.SCRIPT
+            return GroupPhase.LOAD if event.is_loading else GroupPhase.COMPUTE
         case _:
             assert_never(state.phase)

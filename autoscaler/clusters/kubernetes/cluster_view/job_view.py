@@ -40,7 +40,7 @@ class JobRuntime:
     checkpoint_age_s: float | None = None
     remaining_s: float | None = None
     trainers_per_server: int | None = None  # measured; None: as its spec says
-    waiting_share: float = 0.0  # of its trainers' time, 0 to 1: waiting for parameter servers
+    waiting_share: float = 0.0  # of its trainers' time, 0 to 1: waiting for parameter servers, in a group for data
     resize_pause_s: float = 0.0  # of all trainers of a group, as its master measured it; 0: not measured
     avoided_nodes: frozenset[NodeName] = frozenset()  # nodes where its pods keep failing
     bucket_owners: BucketOwners | None = None  # which of its servers own buckets; None: unknown now

@@ -45,6 +45,23 @@ def test_first_step_of_an_epoch_has_the_time_of_a_progress_deadline():
     assert stands_still(loads, 130, step=EPOCH)
 
 
+def test_member_that_waits_for_its_data_has_the_time_of_slow_storage():
+    """Whatever its median step is: it lives and reports, and says what it waits for."""
+    loads = {"t0": GroupPhase.REDUCE, "t1": GroupPhase.LOAD}
+    assert not stands_still(loads, 590)
+    assert stands_still(loads, 610)
+
+
+def test_member_that_says_nothing_while_it_loads_is_lost_as_any():
+    """A stopped process reads nothing."""
+    driver, (first, second) = training("t0", "t1")
+    driver.progress(second, 1, 1, GroupPhase.LOAD, median_step_s=0.1)
+    for _ in range(6):
+        driver.progress(first, 1, 1, GroupPhase.REDUCE, median_step_s=0.1)
+        driver.pass_time(1.0)
+    assert broken_number(driver, first) == 1
+
+
 def test_who_waits_in_a_sync_has_not_contributed_to_a_step():
     """What is reported of a sync is older than the step: nobody is held back in it."""
     assert not stands_still({"t0": GroupPhase.SYNC, "t1": GroupPhase.COMPUTE}, 20)

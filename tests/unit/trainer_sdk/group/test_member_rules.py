@@ -346,6 +346,7 @@ def test_member_computes_in_a_step_alone_and_is_in_its_script_else():
     applying = complete(given, word(given))
     entered, _ = feed(fresh(0), NewGeneration(record=record_of(1, 0, 1)), GroupConnected(number=1))
     assert [phase(state) for state in (given, applying)] == [GroupPhase.COMPUTE, GroupPhase.SCRIPT]
+    assert [phase(state, is_loading=True) for state in (given, applying)] == [GroupPhase.LOAD, GroupPhase.SCRIPT]
     assert [phase(state, is_reducing=True) for state in (given, applying)] == [GroupPhase.REDUCE, GroupPhase.REDUCE]
     assert [phase(entered, is_in_script=here) for here in (False, True)] == [GroupPhase.SYNC, GroupPhase.SCRIPT]
 

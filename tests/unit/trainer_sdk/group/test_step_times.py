@@ -1,5 +1,8 @@
 """What a member reports of its steps: figures of complete ones alone, and the pause of a change of members."""
 
+from threading import Event
+from time import monotonic
+
 import pytest
 
 from master.api.positions import PositionSet
@@ -59,3 +62,21 @@ def test_report_says_where_the_scripts_thread_is():
     with times.reducing():
         assert times.report({}).is_reducing
     assert (times.report({}).is_in_script, times.report({}).is_reducing) == (True, False)
+
+
+def test_report_says_that_the_script_waits_for_its_data_and_which_share_of_its_time_it_did():
+    """Of complete steps alone: the waiting of a step that was dropped goes with it."""
+    times = StepTimes()
+    with times.loading():
+        assert times.report({}).is_loading
+    assert not times.report({}).is_loading
+    began_s = monotonic()
+    times.begin(share(0), began_s)
+    with times.loading():
+        Event().wait(0.01)
+    assert times.report({}).waiting_share == 0.0
+    times.end(monotonic())
+    assert 0.0 < times.report({}).waiting_share <= 1.0
+    times.begin(share(1), 0.0)
+    times.end(1e6)
+    assert times.report({}).waiting_share < 1e-3

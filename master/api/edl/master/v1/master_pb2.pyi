@@ -121,6 +121,7 @@ class _GroupPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupPhase
     GROUP_PHASE_REDUCE: _GroupPhase.ValueType  # 5
     GROUP_PHASE_DONE: _GroupPhase.ValueType  # 6
     GROUP_PHASE_SCRIPT: _GroupPhase.ValueType  # 7
+    GROUP_PHASE_LOAD: _GroupPhase.ValueType  # 8
 
 class GroupPhase(_GroupPhase, metaclass=_GroupPhaseEnumTypeWrapper): ...
 
@@ -132,6 +133,7 @@ GROUP_PHASE_COMPUTE: GroupPhase.ValueType  # 4
 GROUP_PHASE_REDUCE: GroupPhase.ValueType  # 5
 GROUP_PHASE_DONE: GroupPhase.ValueType  # 6
 GROUP_PHASE_SCRIPT: GroupPhase.ValueType  # 7
+GROUP_PHASE_LOAD: GroupPhase.ValueType  # 8
 Global___GroupPhase: _TypeAlias = GroupPhase  # noqa: Y015
 
 class _CutRefusal:
@@ -1418,6 +1420,7 @@ class GroupProgress(_message.Message):
     PAUSE_S_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     FAILED_PLAN_FIELD_NUMBER: _builtins.int
+    WAITING_SHARE_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     phase: Global___GroupPhase.ValueType
     is_synced: _builtins.bool
@@ -1426,6 +1429,7 @@ class GroupProgress(_message.Message):
     samples_per_s: _builtins.float
     pause_s: _builtins.float
     failed_plan: _builtins.int
+    waiting_share: _builtins.float
     @_builtins.property
     def state(self) -> Global___StateId: ...
     @_builtins.property
@@ -1443,10 +1447,11 @@ class GroupProgress(_message.Message):
         pause_s: _builtins.float = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         failed_plan: _builtins.int = ...,
+        waiting_share: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "failed_plan", b"failed_plan", "generation", b"generation", "is_synced", b"is_synced", "median_step_s", b"median_step_s", "metrics", b"metrics", "pause_s", b"pause_s", "phase", b"phase", "samples_per_s", b"samples_per_s", "state", b"state", "steps_begun", b"steps_begun"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "failed_plan", b"failed_plan", "generation", b"generation", "is_synced", b"is_synced", "median_step_s", b"median_step_s", "metrics", b"metrics", "pause_s", b"pause_s", "phase", b"phase", "samples_per_s", b"samples_per_s", "state", b"state", "steps_begun", b"steps_begun", "waiting_share", b"waiting_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__state: _TypeAlias = _typing.Literal["state"]  # noqa: Y015
     _WhichOneofArgType__state: _TypeAlias = _typing.Literal["_state", b"_state"]  # noqa: Y015
