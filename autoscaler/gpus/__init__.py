@@ -5,8 +5,11 @@ at times (`signals` lists them).  So a verdict rests on several of them, and mis
 
 | room | what it does |
 |---|---|
-| `readings` | what the driver says of each device at one instant, as values |
 | `driver` | the only door to NVML: a shell |
+| `readings`, `owners` | what the driver says of each device at one instant, and which pods have it, as values |
+| `signals`, `idle_power` | what each source says about work between two readings |
+| `sample_outcomes` | whether the sources of one sample, taken together, say that nobody computes |
+| `verdicts`, `pod_verdicts` | the verdict on a device, and on each pod that has it, after a window of samples |
 
-It knows neither the planner nor Kubernetes' API server.  Begin at `readings`.
+It knows neither the planner nor Kubernetes' API server.  Begin at `verdicts`.
 """
