@@ -52,6 +52,8 @@ def shares(record: Generation, positions: PositionSet) -> tuple[PositionSet, ...
     it cannot be helped: batch normalisation has no variance of one record.  Suspects go to one rank alone.
     """
     todo = positions - record.quarantine
+    if len(record.members) == 1:
+        return (todo,)
     alone = todo & record.suspects
     parts = _split(todo - alone, [member.share for member in record.members])
     parts[record.suspect_rank] |= alone

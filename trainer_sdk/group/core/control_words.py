@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from typing import Any, Final
 
 from master.api.identities import Lineage
@@ -40,6 +41,10 @@ class StepWord:
     layout: str = ""
 
 
+_WORD_FIELDS: Final = tuple(field.name for field in fields(StepWord))
+
+
+@lru_cache(maxsize=8)
 def layout_digest(layout: str) -> str:
     """Short for each step's word, however many parts a replica has."""
     return hashlib.sha256(layout.encode()).hexdigest()[:16]
@@ -74,7 +79,7 @@ def decode_entry(data: bytes) -> SyncEntry:
 
 
 def encode_word(word: StepWord) -> bytes:
-    return json.dumps(asdict(word)).encode()
+    return json.dumps({name: getattr(word, name) for name in _WORD_FIELDS}).encode()
 
 
 def decode_word(data: bytes) -> StepWord:

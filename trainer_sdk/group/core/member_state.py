@@ -46,7 +46,7 @@ class Copy:
     file: FileRecord | None = None  # once written
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, for `changed`
 class MemberState:
     """One process's part in the group."""
 
@@ -121,6 +121,14 @@ class MemberStep:
 
     state: MemberState
     effects: tuple[GroupEffect, ...] = ()
+
+
+def changed(state: MemberState, /, **changes: object) -> MemberState:
+    """As `dataclasses.replace`, in a tenth of its time: for what every step does."""
+    assert changes.keys() <= vars(state).keys(), f"no fields of a member's state: {changes.keys() - vars(state).keys()}"
+    new = object.__new__(MemberState)
+    vars(new).update(vars(state), **changes)
+    return new
 
 
 def rank_in(record: Generation, incarnation: Incarnation) -> int:

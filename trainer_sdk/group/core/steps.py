@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from master.api.group_shares import shares, step_positions, steps_per_epoch, total_steps
 from master.api.messages.generations import StateId
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.group.core.control_words import StepWord, layout_digest
 from trainer_sdk.group.core.member_events import AbortGroup, ContributeWord, WordsGathered
-from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep, rank_in
+from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep, changed, rank_in
 from trainer_sdk.group.core.membership import leave, switch
 from trainer_sdk.group.port import StepShare
 
@@ -18,7 +16,7 @@ def share_of(state: MemberState) -> StepShare:
     """The next step and this rank's part: a function of record and step alone (rules 63, 94)."""
     share = expected_share(state, state.step)
     assert share is not None
-    return replace(share, is_redo=state.step <= state.newest_given)
+    return share
 
 
 def expected_share(state: MemberState, step: int) -> StepShare | None:
@@ -27,16 +25,18 @@ def expected_share(state: MemberState, step: int) -> StepShare | None:
     if record is None or not 0 <= step < total_steps(state.dataset):
         return None
     positions = step_positions(state.dataset, step)
-    parts = shares(record, positions)
+    rank = state.rank
+    mine = shares(record, positions)[rank]
     return StepShare(
         step=step,
         epoch=step // steps_per_epoch(state.dataset),
-        positions=parts[state.rank],
+        positions=mine,
         records=len(positions - record.quarantine),
-        rank=state.rank,
+        rank=rank,
         size=len(record.members),
-        generation=state.number,
-        spare=EMPTY if parts[state.rank] else _spare(state, step),
+        generation=record.number,
+        is_redo=step <= state.newest_given,
+        spare=EMPTY if mine else _spare(state, step),
     )
 
 
@@ -62,7 +62,7 @@ def handle_reduced(state: MemberState) -> MemberStep:
         wants_copy=state.wants_copy,
         layout=layout_digest(state.layout),
     )
-    contributed = replace(state, phase=MemberPhase.CONTRIBUTED, promised=promised)
+    contributed = changed(state, phase=MemberPhase.CONTRIBUTED, promised=promised)
     return MemberStep(contributed, (ContributeWord(number=state.number, word=word),))
 
 
@@ -82,7 +82,7 @@ def handle_words(state: MemberState, event: WordsGathered) -> MemberStep:
     plans = {word.prepared for word in event.words}
     is_agreed = state.promised is not None and plans == {state.promised.number}
     is_wanted = any(word.wants_copy for word in event.words)
-    complete = replace(
+    complete = changed(
         state,
         phase=MemberPhase.COMPLETE,
         is_agreed=is_agreed,
@@ -99,7 +99,7 @@ def handle_applied(state: MemberState) -> MemberStep:
     if state.phase is not MemberPhase.COMPLETE or record is None:
         return MemberStep(state)
     skipped = state.skipped | (step_positions(state.dataset, state.step) & record.quarantine)  # rule 94
-    applied = replace(
+    applied = changed(
         state,
         phase=MemberPhase.BOUNDARY,
         state=StateId(lineage=record.lineage, generation=record.number, step=state.step + 1),

@@ -44,7 +44,7 @@ from trainer_sdk.group.core.member_events import (
     TellMaster,
     WordsGathered,
 )
-from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep
+from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep, changed
 
 
 def handle_member(state: MemberState, event: GroupEvent) -> MemberStep:  # noqa: C901, PLR0912  one case a line
@@ -139,7 +139,7 @@ def leave_job(reason: str) -> tuple[TellMaster, ...]:
 
 def give(state: MemberState) -> MemberState:
     """The script has been given the step that `script_work.next_work` names."""
-    return replace(state, is_step_given=True, newest_given=max(state.newest_given, state.step))
+    return changed(state, is_step_given=True, newest_given=max(state.newest_given, state.step))
 
 
 def _is_saver(state: MemberState) -> bool:

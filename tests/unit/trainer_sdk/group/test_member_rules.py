@@ -64,7 +64,7 @@ from trainer_sdk.group.core.member_events import (
     TellMaster,
     WordsGathered,
 )
-from trainer_sdk.group.core.member_state import MemberPhase, check_member
+from trainer_sdk.group.core.member_state import MemberPhase, changed, check_member
 from trainer_sdk.group.core.script_work import next_work
 from trainer_sdk.group.core.steps import share_of
 from trainer_sdk.group.core.sync import choose_transfer
@@ -539,3 +539,16 @@ def test_contribution_without_a_given_step_is_ignored():
     state = synced()
     assert feed(state, StepReduced()) == (state, ())
     assert any(isinstance(effect, ContributeWord) for effect in feed(give(state), StepReduced())[1])
+
+
+def test_changed_state_is_that_of_replace_and_leaves_the_old_one():
+    """The quick form of what every step does: equal, of equal hash, and no field that a state lacks."""
+    state = synced()
+
+    after = changed(state, is_step_given=True, newest_given=4)
+
+    assert after == replace(state, is_step_given=True, newest_given=4)
+    assert hash(after) == hash(replace(state, is_step_given=True, newest_given=4))
+    assert not state.is_step_given
+    with pytest.raises(AssertionError, match="no fields of a member's state"):
+        changed(state, step=3)
