@@ -1,7 +1,8 @@
-"""Micro-batches read by a DataLoader, ahead of the loop, in the order that the group will ask for them.
+"""Micro-batches read by a DataLoader's workers, ahead of the loop, in the order that the group will ask for them.
 
 Which records come next depends on who is in the group, so what is read ahead is a guess; it is right until somebody
 comes or goes.  A step that comes again does not read again what it had, unless the script has changed it in place.
+Without workers and pinned memory they are read when they are asked for, without a DataLoader.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ class RecordFetcher:
         """`options`: those of a DataLoader."""
         self._asked = _AskedKeys()
         has_workers = options.get("num_workers", 0) > 0
-        self._loader = torch.utils.data.DataLoader(
-            RecordSource(dataset, seed), batch_sampler=self._asked, persistent_workers=has_workers, **options
-        )
+        self._source: Final = RecordSource(dataset, seed, options.get("collate_fn"))
+        own: dict[str, Any] = {"batch_sampler": self._asked, "collate_fn": _as_read, "persistent_workers": has_workers}
+        self._loader = torch.utils.data.DataLoader(self._source, **{**options, **own})
         self._has_workers: Final = has_workers
+        self._is_direct: Final = not has_workers and not options.get("pin_memory", False)
         self._iterator: Iterator[Any] = iter(())
         self._step = -1
         self._held: dict[Keys, tuple[Any, tuple[int, ...]]] = {}  # of the step: data, and the versions of its tensors
@@ -48,6 +50,13 @@ class RecordFetcher:
             data, versions = self._held[keys]
             if _versions(data) == versions:
                 return data
+        data = self._source.__getitems__(keys) if self._is_direct else self._read_ahead(keys, ahead)
+        given = _versions(data)
+        if given is not None:
+            self._held[keys] = data, given
+        return data
+
+    def _read_ahead(self, keys: Keys, ahead: Callable[[], Iterable[Keys]]) -> Any:
         if self._asked.waiting[:1] != [keys]:
             self._asked.begin(chain((keys,), ahead()))
             self._iterator = iter(self._loader)
@@ -57,9 +66,6 @@ class RecordFetcher:
             self._asked.begin(())
             raise
         self._asked.taken()
-        given = _versions(data)
-        if given is not None:
-            self._held[keys] = data, given
         return data
 
     def close(self) -> None:
@@ -93,6 +99,11 @@ class _AskedKeys:
         for keys in self._coming:
             self._waiting.append(keys)
             yield list(keys)
+
+
+def _as_read(batch: Any) -> Any:
+    """`collate_fn` of the DataLoader: what it reads are micro-batches."""
+    return batch
 
 
 def _versions(data: Any) -> tuple[int, ...] | None:

@@ -1,11 +1,12 @@
-"""A script's data set as a DataLoader's workers read it: by position and record, with random numbers by position."""
+"""Micro-batches of a script's data set, by position and record, with random numbers by position."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
+from torch.utils.data import TensorDataset, default_collate
 
 from trainer_sdk.errors import UsageError
 from trainer_sdk.torch.seeds import READING, seed_generators
@@ -14,28 +15,39 @@ RecordKey = tuple[int, int]  # position in the job's order, record number
 
 
 class RecordSource:
-    """The records of `dataset`."""
+    """The micro-batches of `dataset`, as `collate_fn` makes them of its records; None: as torch does."""
 
-    def __init__(self, dataset: Any, seed: int) -> None:
+    def __init__(self, dataset: Any, seed: int, collate_fn: Callable[[Any], Any] | None) -> None:
         self._dataset, self._seed = dataset, seed
+        self._collate: Final = collate_fn or default_collate
         # It has no code of the script's, hence no random numbers: seeding would cost more than its reading.
-        self._is_plain: Final = type(dataset) is torch.utils.data.TensorDataset
+        self._is_plain: Final = type(dataset) is TensorDataset
+        self._can_select: Final = self._is_plain and collate_fn is None and all(map(_is_plain, dataset.tensors))
 
-    def __getitem__(self, key: RecordKey) -> Any:
-        position, record = key
-        if not self._is_plain:
-            seed_generators(self._seed, position, READING)
-        return self._dataset[record]
+    def __getitems__(self, keys: Sequence[RecordKey]) -> Any:
+        """The micro-batch of these records; so named that a DataLoader asks for all of them at once."""
+        if self._can_select:
+            rows = torch.tensor([record for _, record in keys])
+            return [tensor.index_select(0, rows) for tensor in self._dataset.tensors]
+        return self._collate(self._records(keys))
 
-    def __getitems__(self, keys: Sequence[RecordKey]) -> Sequence[Any]:
-        """As torch's fetcher asks for the records of a batch: at once, where the data set can."""
+    def _records(self, keys: Sequence[RecordKey]) -> Sequence[Any]:
         if self._is_plain:
             return [self._dataset[record] for _, record in keys]
-        if not callable(getattr(self._dataset, "__getitems__", None)):
-            return [self[key] for key in keys]
-        seed_generators(self._seed, keys[0][0], READING)
-        records: Sequence[Any] = self._dataset.__getitems__([record for _, record in keys])
-        return records
+        if callable(getattr(self._dataset, "__getitems__", None)):
+            seed_generators(self._seed, keys[0][0], READING)
+            records: Sequence[Any] = self._dataset.__getitems__([record for _, record in keys])
+            return records
+        return [self._record(*key) for key in keys]
+
+    def _record(self, position: int, record: int) -> Any:
+        seed_generators(self._seed, position, READING)
+        return self._dataset[record]
+
+
+def _is_plain(tensor: Any) -> bool:
+    """True if stacking its rows gives what selecting them does, in a small part of the time."""
+    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.requires_grad
 
 
 def size_of(dataset: Any) -> int:

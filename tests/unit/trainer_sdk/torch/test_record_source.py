@@ -1,0 +1,77 @@
+"""Micro-batches of a script's data set: what torch's own DataLoader gives for the same records."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="LEFT OUT: torch is not installed (make frameworks)")
+
+from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
+
+from trainer_sdk.torch.record_source import RecordSource  # noqa: E402
+
+RECORDS = (5, 0, 3)
+
+
+class Squares(Dataset):
+    """A data set of the script's own, by record."""
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, record):
+        return {"square": torch.tensor(record**2), "name": f"record {record}"}
+
+
+class SquaresAtOnce(Squares):
+    """A data set that gives all records of a batch at once."""
+
+    def __getitems__(self, records):
+        return [self[record] for record in records]
+
+
+def tensors():
+    grid = torch.arange(24.0).reshape(6, 2, 2).transpose(1, 2)
+    return TensorDataset(grid, torch.arange(6), torch.arange(6) > 2, torch.zeros(6, 0, dtype=torch.bfloat16))
+
+
+def with_a_gradient():
+    return TensorDataset(torch.arange(6.0, requires_grad=True), torch.arange(6))
+
+
+@pytest.mark.parametrize("make", [tensors, with_a_gradient, Squares, SquaresAtOnce])
+@pytest.mark.parametrize("collate_fn", [None, lambda records: ("own", records)])
+def test_micro_batch_is_that_of_a_data_loader(make, collate_fn):
+    """Also where rows are selected without reading record by record: types, shapes, strides and values are the same."""
+    source = RecordSource(make(), 1, collate_fn)
+
+    own = source.__getitems__([(position, record) for position, record in enumerate(RECORDS)])
+
+    (theirs,) = DataLoader(make(), batch_sampler=[RECORDS], collate_fn=collate_fn)
+    assert_same(own, theirs)
+
+
+def assert_same(own, theirs):
+    assert type(own) is type(theirs)
+    if isinstance(own, torch.Tensor):
+        assert own.dtype is theirs.dtype
+        assert own.stride() == theirs.stride()
+        assert own.requires_grad == theirs.requires_grad
+        assert torch.equal(own, theirs)
+    elif isinstance(own, dict):
+        assert own.keys() == theirs.keys()
+        for key, value in own.items():
+            assert_same(value, theirs[key])
+    elif isinstance(own, list | tuple):
+        assert len(own) == len(theirs)
+        for one, other in zip(own, theirs, strict=True):
+            assert_same(one, other)
+    else:
+        assert own == theirs
+
+
+def test_micro_batch_of_a_tensor_data_set_is_the_scripts_own():
+    """Writing to it leaves the data set as it was."""
+    data = tensors()
+
+    RecordSource(data, 1, None).__getitems__([(0, 2)])[0].fill_(-1)
+
+    assert torch.equal(data.tensors[0], tensors().tensors[0])
