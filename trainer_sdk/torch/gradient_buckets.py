@@ -72,11 +72,7 @@ class GradientBuckets:
         self._trained = [parameter for parameter in self._parameters if parameter.requires_grad]
         _check_parameters(self._trained)
         self._buckets = _make_buckets(self._trained, first_bucket_bytes, bucket_bytes)
-        self._hooks = [
-            parameter.register_post_accumulate_grad_hook(partial(self._collect, bucket, place))
-            for bucket in self._buckets
-            for place, parameter in enumerate(bucket.parameters)
-        ]
+        self._hooks: list[Any] = []  # none while steps need no sum: each costs time in every backward pass
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="edl-gradients")
         self._all_reduce: AllReduce | None = None  # of the step under way
         self._is_last = False
@@ -92,7 +88,7 @@ class GradientBuckets:
         """A step begins: gradients are zero, and `grad` is None.  Drops one that is under way.
 
         `all_reduce` None: the step is one backward pass of this process alone, and what torch leaves in `grad` is its
-        gradient; `finish` and `deliver` then do nothing.  Raises UsageError when layers were frozen or thawed since the
+        gradient; `deliver` then does nothing.  Raises UsageError when layers were frozen or thawed since the
         buckets were made.
         """
         self.drop()
@@ -103,7 +99,9 @@ class GradientBuckets:
             raise UsageError("requires_grad: layers were frozen or thawed while a group trains; do so before it starts")
         self._all_reduce = all_reduce
         if all_reduce is None:
+            self._unhook()
             return
+        self._hook()
         for bucket in self._buckets:
             places = range(len(bucket.parameters))
             bucket.missing, bucket.empty = set(places), set(places)
@@ -118,6 +116,8 @@ class GradientBuckets:
         Raises what the all-reduce raised (StepAborted); the buckets are then worthless: call `drop`.
         """
         if self._all_reduce is None:
+            for parameter in self._trained:
+                _check_layout(parameter.grad)
             return
         for bucket in self._buckets:
             bucket.missing.clear()
@@ -150,18 +150,28 @@ class GradientBuckets:
     def close(self) -> None:
         """Gradients are torch's own again, and the thread has ended.  May be repeated."""
         self.drop()
+        self._unhook()
+        self._thread.shutdown()
+
+    def _hook(self) -> None:
+        self._hooks = self._hooks or [
+            parameter.register_post_accumulate_grad_hook(partial(self._collect, bucket, place))
+            for bucket in self._buckets
+            for place, parameter in enumerate(bucket.parameters)
+        ]
+
+    def _unhook(self) -> None:
         for hook in self._hooks:
             hook.remove()
-        self._thread.shutdown()
+        self._hooks = []
 
     # ---- during the backward pass -----------------------------------------------------------------------------------
 
     def _collect(self, bucket: GradientBucket, place: int, parameter: Any) -> None:
-        gradient = parameter.grad
-        if gradient.layout != torch.strided:  # in a group of one as well: it would end where a second trainer joins
-            raise UsageError(f"gradient: is {gradient.layout}; use sparse=False, groups sum dense gradients")
         if self._all_reduce is None:
-            return  # of a step that needs no sum, or a backward pass of the script's own
+            return  # a backward pass of the script's own
+        gradient = parameter.grad
+        _check_layout(gradient)
         parameter.grad = None
         if self._failure is not None:
             raise self._failure  # the rest of this backward pass would be thrown away
@@ -206,6 +216,12 @@ def _check_parameters(parameters: list[Any]) -> None:
             )
         if parameter.dtype not in DTYPES:
             raise UsageError(f"parameters[{number}]: {parameter.dtype} cannot be summed; use a float of 16 to 64 bits")
+
+
+def _check_layout(gradient: Any) -> None:
+    """In a group of one as well: the script would end where a second trainer joins."""
+    if gradient is not None and gradient.layout != torch.strided:
+        raise UsageError(f"gradient: is {gradient.layout}; use sparse=False, groups sum dense gradients")
 
 
 def _make_buckets(parameters: list[Any], first_bytes: int, bytes_: int) -> list[GradientBucket]:
