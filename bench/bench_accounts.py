@@ -45,7 +45,7 @@ class Commits:
 
 async def measure(cost: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        binary = find_etcd(allow_demo_version=False, environ=os.environ, say=print)
+        binary = find_etcd(allow_demo_version=False, environ=os.environ, report=print)
         async with start_etcd(binary, Path(folder), options=[f"--bcrypt-cost={cost}"]) as etcd:
             config = EtcdConfig(endpoints=etcd.endpoints, credentials=ROOT)
             await enable_auth(config)

@@ -41,7 +41,7 @@ class Outcome:
 @contextlib.asynccontextmanager
 async def master(job: str, folder: Path) -> AsyncIterator[tuple[str, int]]:
     """A master of a job without servers, on an etcd of one member; yields its address and process id."""
-    binary = find_etcd(allow_demo_version=False, environ=os.environ, say=lambda _: None)
+    binary = find_etcd(allow_demo_version=False, environ=os.environ, report=lambda _: None)
     async with start_etcd(binary, folder / "etcd") as etcd:
         address_file = folder / "address"
         env = os.environ | {

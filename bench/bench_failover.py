@@ -161,7 +161,7 @@ def grants(watch: Watch) -> bool:
 
 async def kill_elsewhere(count: int) -> list[dict[str, float]]:
     """Two masters that know nothing of one another: seconds from the leader's death to the next term."""
-    binary = find_etcd(allow_demo_version=False, environ=os.environ, say=print)
+    binary = find_etcd(allow_demo_version=False, environ=os.environ, report=print)
     rows = []
     with tempfile.TemporaryDirectory() as name:
         async with start_etcd(binary, Path(name) / "etcd") as etcd:

@@ -205,7 +205,7 @@ class Job:
     namespace: str = "default"
     priority: int = 0  # of its core pods
     priority_class: str = ""  # of these too: for quotas alone, ranks are compared by value
-    weight: int = DEFAULT_WEIGHT  # its claim beside jobs of the same priority
+    weight: int = DEFAULT_WEIGHT  # divides its share, among jobs of the same priority
     submitted_at_s: float = 0.0
     state: JobState = JobState.ACTIVE
     hold_until_s: float = 0.0  # after failures: no pod is created before this instant

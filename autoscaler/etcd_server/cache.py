@@ -27,7 +27,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 @contextmanager
-def exclusive(folder: Path, say: Callable[[str], None], *, budget_s: float = LOCK_BUDGET_S) -> Iterator[None]:
+def exclusive(folder: Path, report: Callable[[str], None], *, budget_s: float = LOCK_BUDGET_S) -> Iterator[None]:
     """Lock of the cache: one builder at a time across processes; the lock ends with its process.
 
     Raises EtcdBuildError when another one builds for too long, UnusableEtcdError when the folder cannot be written.
@@ -45,7 +45,7 @@ def exclusive(folder: Path, say: Callable[[str], None], *, budget_s: float = LOC
         waited = False
         while not _try_lock(lock.fileno()):
             if not waited:
-                say(f"waiting for another process that is building (lock: {folder / 'lock'})")
+                report(f"waiting for another process that is building (lock: {folder / 'lock'})")
             waited = True
             if time.monotonic() > deadline_s:
                 raise EtcdBuildError(f"{folder / 'lock'} was held for {budget_s:.0f} s. Is a build hanging?")

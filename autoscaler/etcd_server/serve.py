@@ -31,7 +31,7 @@ LONGEST_PAUSE_S: Final = 30.0
 
 
 async def serve_member(
-    folder: Path, *, sockets: Path | None, allow_demo_version: bool, say: Callable[[str], None]
+    folder: Path, *, sockets: Path | None, allow_demo_version: bool, report: Callable[[str], None]
 ) -> None:
     """Find or build etcd, serve one member on data in `folder`, and bring it back when it dies; ends on SIGTERM.
 
@@ -41,14 +41,16 @@ async def serve_member(
     """
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    binary = await asyncio.to_thread(find_etcd, allow_demo_version=allow_demo_version, environ=os.environ, say=say)
+    binary = await asyncio.to_thread(
+        find_etcd, allow_demo_version=allow_demo_version, environ=os.environ, report=report
+    )
     async with start_etcd(binary, folder, sockets=sockets) as etcd:
         ready = {"endpoints": list(etcd.endpoints), "version": str(binary.version)}
         _tell(**ready)
-        await _keep_alive(etcd.members[0], stop, say)
+        await _keep_alive(etcd.members[0], stop, report)
 
 
-async def _keep_alive(member: EtcdMember, stop: asyncio.Event, say: Callable[[str], None]) -> None:
+async def _keep_alive(member: EtcdMember, stop: asyncio.Event, report: Callable[[str], None]) -> None:
     """Restart the member until `stop` is set: at once, with growing pauses if it keeps failing (a full disk)."""
     quick_ends, started_s = 0, time.monotonic()
     away_since_s: float | None = None
@@ -61,13 +63,13 @@ async def _keep_alive(member: EtcdMember, stop: asyncio.Event, say: Callable[[st
             continue
         quick_ends = 0 if now_s - started_s >= STEADY_AFTER_S else quick_ends + 1
         pause_s = restart_pause_s(quick_ends)
-        say("the etcd member has died and restarts with its data" + (f" in {pause_s:.0f} s" if pause_s else ""))
+        report("the etcd member has died and restarts with its data" + (f" in {pause_s:.0f} s" if pause_s else ""))
         _tell(member="ended", code=member.exit_code, pause_s=pause_s)
         away_since_s = now_s if away_since_s is None else away_since_s
         if pause_s and await _is_set_within(stop, pause_s):
             return
         started_s = time.monotonic()
-        await _restart(member, say)
+        await _restart(member, report)
 
 
 def _tell(**fields: object) -> None:
@@ -102,8 +104,8 @@ def _runs(member: EtcdMember) -> bool:
         return False
 
 
-async def _restart(member: EtcdMember, say: Callable[[str], None]) -> None:
+async def _restart(member: EtcdMember, report: Callable[[str], None]) -> None:
     try:
         await member.start()
     except EtcdPortInUseError as error:  # the dead member's last connections; the next check retries
-        say(str(error))
+        report(str(error))

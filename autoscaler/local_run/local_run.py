@@ -74,7 +74,7 @@ log = logging.getLogger(__name__)
 
 
 class LocalRun:
-    """An async context; see the module.  `say` gets, in plain lines, what a user waits for at the start."""
+    """An async context; see the module.  `report` gets, in plain lines, what a user waits for at the start."""
 
     folder: RunFolder
     recorder: RunJournal
@@ -82,9 +82,9 @@ class LocalRun:
     api: MemoryApi
     term: LeaderTerm
 
-    def __init__(self, settings: RunSettings, *, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, settings: RunSettings, *, report: Callable[[str], None] = lambda _: None) -> None:
         self.settings = settings
-        self._say = say
+        self._report = report
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
         self._crash: asyncio.Future[None]
@@ -175,7 +175,7 @@ class LocalRun:
             self.folder,
             self.folder.log_of("etcd"),
             self.settings.environment,
-            say=self._say,
+            report=self._report,
         )
         self.recorder.record_event("Started", "etcd/etcd", "Ready", endpoints)
         return endpoints

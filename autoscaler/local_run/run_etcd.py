@@ -43,7 +43,7 @@ class EtcdRefusedError(EtcdUnavailableError):
 
 
 async def start_etcd(
-    processes: Processes, folder: RunFolder, log: Path, environment: Mapping[str, str], *, say: Callable[[str], None]
+    processes: Processes, folder: RunFolder, log: Path, environment: Mapping[str, str], *, report: Callable[[str], None]
 ) -> str:
     """Start etcd; return its endpoints, Unix sockets, once it serves.  Raises EtcdUnavailableError."""
     program = (sys.executable, "-P", "-m", "autoscaler.etcd_server")
@@ -57,7 +57,7 @@ async def start_etcd(
                 if not processes.is_running(KEY):
                     kind = EtcdRefusedError if environment.get("EDL_ETCD") else EtcdUnavailableError
                     raise kind(f"etcd did not start{read_tail(log, offset)}")
-                last_line = _pass_on(log, offset, last_line, say)
+                last_line = _pass_on(log, offset, last_line, report)
                 await asyncio.sleep(_POLL_S)
     except TimeoutError:
         tail = read_tail(log, offset)
@@ -162,11 +162,11 @@ def _answers(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
                 yield content
 
 
-def _pass_on(log: Path, offset: int, before: str, say: Callable[[str], None]) -> str:
+def _pass_on(log: Path, offset: int, before: str, report: Callable[[str], None]) -> str:
     """Show the user what it is doing (building takes a minute), each line once."""
     last = next((line for line in reversed(_lines(log, offset)) if line.startswith("etcd: ")), before)
     if last != before:
-        say(last)
+        report(last)
     return last
 
 

@@ -56,7 +56,9 @@ class Metrics:
         self._server_moves = self._counter(
             "edl_server_moves", "Moves of parameter servers to another node.", ("outcome",)
         )
-        self._evictions = self._counter("edl_evictions", "Terminated pods of jobs, by cause.", ("by", "role"))
+        self._terminations = self._counter(
+            "edl_pod_terminations", "Pods of jobs that terminated, by cause and role.", ("cause", "role")
+        )
         self._trainers = self._gauge("edl_job_trainers", "Trainers of a job.", (*JOB, "state"))
         self._servers = self._gauge("edl_job_servers", "Parameter servers of a job that has some.", (*JOB, "state"))
         self._single_copies = self._gauge(
@@ -161,9 +163,9 @@ class Metrics:
             for step in [step for step, retry_at_s in failed.items() if retry_at_s + ERRORS_KEPT_S <= now_s]:
                 self._forget_error(name, step)
 
-    def count_eviction(self, by: str, role: str) -> None:
+    def count_termination(self, cause: str, role: str) -> None:
         """Count one terminated pod."""
-        self._evictions.labels(by, role).inc()
+        self._terminations.labels(cause, role).inc()
 
     def set_job(self, name: JobName, status: Mapping[str, Any], *, checkpoint_every_s: float) -> None:
         """Show a job as its status has it."""
@@ -192,8 +194,8 @@ class Metrics:
     ) -> None:
         """Unix times; None: there is no such instant, and no series."""
         where = _where(name)
-        told = {self._checkpoint_at: checkpoint, self._uncommitted_since: uncommitted, self._waiting_since: waiting}
-        for gauge, unix_s in told.items():
+        instants = {self._checkpoint_at: checkpoint, self._uncommitted_since: uncommitted, self._waiting_since: waiting}
+        for gauge, unix_s in instants.items():
             if unix_s is None:
                 _remove(gauge, *where)
             else:

@@ -21,7 +21,7 @@ P7   `phases.p7_actions`          what is done now, and what waits
 `working_copy` is the state that all phases write.  `explain` says why each job has its size, `counterfactual` what
 would change it.  Before the actions are written `revalidate` drops those that a fresher view no longer needs;
 `autoscaler.loop` carries out the others.  Amounts and shares are whole numbers, so that no rounding decides.
-A1 to A12 in comments are the promises of `docs/invariants.md`, words such as *offer* or *claim* those of
+A1 to A12 in comments are the promises of `docs/invariants.md`, words such as *offer* or *fairness key* those of
 `docs/glossary.md`.
 """
 

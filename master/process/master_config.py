@@ -115,7 +115,7 @@ class Settings:
     is_group: bool = False  # trainers all hold the model (`master.group`)
 
     @property
-    def asked(self) -> str:
+    def requested_start(self) -> str:
         """The requested start as `parse_requested_start` reads it; empty: the folder decides."""
         return "" if self.answer is None else self.answer.manifest or FRESH
 

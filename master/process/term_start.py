@@ -195,7 +195,7 @@ class TermStart:
         A requested start is followed once: the store keeps it, so a term sees whether another one is requested.
         """
         keys, answer, head = self._store.keys, self._settings.answer, head_id(snapshot, self._store.keys)
-        requested, seen = self._settings.asked, snapshot.try_value(keys.start)
+        requested, seen = self._settings.requested_start, snapshot.try_value(keys.start)
         start = StartingPoint(head=None, above=Lineage(0))
         if self._unusable_head is not None and last_change(snapshot, keys) > self._unusable_head.seen:
             self._unusable_head = None  # another master has led, or the fallback is in the store already

@@ -291,7 +291,7 @@ async def start_chaos_run(
             with_etcd=False,
             etcd=",".join(etcd.endpoints) if etcd else "",
         )
-        run = await stack.enter_async_context(LocalRun(settings, say=say))
+        run = await stack.enter_async_context(LocalRun(settings, report=say))
         crash = asyncio.create_task(run.crashed())
         try:
             yield ChaosRun(run, etcd, say)
@@ -320,7 +320,7 @@ def find_run_processes(root: Path) -> list[int]:
 @asynccontextmanager
 async def start_etcd_members(parent: Path, members: int, say: Callable[[str], None]) -> AsyncIterator[EtcdCluster]:
     """An etcd that keeps its promises, in a folder of its own below `parent`."""
-    binary = await asyncio.to_thread(find_etcd, allow_demo_version=False, environ=os.environ, say=say)
+    binary = await asyncio.to_thread(find_etcd, allow_demo_version=False, environ=os.environ, report=say)
     if not binary.version.keeps_promises:
         raise RuntimeError(f"{binary} may lose data when it is killed: no test for promises")
     folder = parent / f"etcd-{os.getpid()}"

@@ -40,7 +40,7 @@ Say = Callable[[str], None]
 
 def ensure_tools(environ: Mapping[str, str], say: Say, families: Sequence[Family] = FAMILIES) -> Tools:
     """Finds or builds etcd and these.  Raises ToolsBuildError, or the EtcdServerError of what keeps etcd or Go away."""
-    find_etcd(allow_demo_version=False, environ=with_assets(environ), say=say)
+    find_etcd(allow_demo_version=False, environ=with_assets(environ), report=say)
     for family in families:
         target = built_folder(family, environ)
         if _wanted(family, target, environ):

@@ -228,20 +228,20 @@ async def _put(api: Api, key: str, number: int, nodes: list[str]) -> None:
     for ordinal in range(TRAINERS):
         tier, grade = (Tier.CORE, 0) if ordinal < CORE else (Tier.SURPLUS, ordinal - CORE + 1)
         await _put_pod(
-            api, job, _seat(job, Role.TRAINER, ordinal, tier, grade, nodes[(9 * number + ordinal) % len(nodes)])
+            api, job, _placement(job, Role.TRAINER, ordinal, tier, grade, nodes[(9 * number + ordinal) % len(nodes)])
         )
-    await _put_pod(api, job, _seat(job, Role.SERVER, 0, Tier.CORE, 0, nodes[(9 * number + TRAINERS) % len(nodes)]))
+    await _put_pod(api, job, _placement(job, Role.SERVER, 0, Tier.CORE, 0, nodes[(9 * number + TRAINERS) % len(nodes)]))
 
 
-def _seat(job: KubeJob, role: Role, ordinal: int, tier: Tier, grade: int, node: str) -> CreatePod:
+def _placement(job: KubeJob, role: Role, ordinal: int, tier: Tier, grade: int, node: str) -> CreatePod:
     return CreatePod(
         job=job.key, role=role, ordinal=ordinal, tier=tier, grade=grade, node=NodeName(node), cause=Cause.START
     )
 
 
-async def _put_pod(api: Api, job: KubeJob, seat: CreatePod) -> None:
-    body = build_pod(job, seat, SETTINGS, is_gated=False)
-    body["spec"]["nodeName"] = seat.node
+async def _put_pod(api: Api, job: KubeJob, placement: CreatePod) -> None:
+    body = build_pod(job, placement, SETTINGS, is_gated=False)
+    body["spec"]["nodeName"] = placement.node
     await api.create(PODS, body)
 
 

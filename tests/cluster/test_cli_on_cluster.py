@@ -17,7 +17,7 @@ from tests.cluster.kwok_nodes import NodeShape
 from tests.cluster.trainingjobs import GROUP
 from tests.cluster.workloads import installed, job_of
 from tests.harness.waiting import BUDGET_S, wait_for
-from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, seat
+from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, placement
 
 EDL = str(Path(sys.executable).with_name("edl"))
 PLUGIN = f"#!{sys.executable}\nfrom autoscaler.cli.main import plugin\nplugin()\n"
@@ -52,7 +52,7 @@ def digits(edl, jobs, core, namespace, nodes):
     (node,) = nodes(NodeShape(cpu="8", memory="32Gi"))
     raw = jobs.create_namespaced_custom_object(**GROUP, namespace=namespace, body=job_of("digits", servers=1))
     for ordinal in range(2):
-        body = build_pod(parse_job(raw), seat(Role.TRAINER, ordinal=ordinal, node=node), SETTINGS, is_gated=False)
+        body = build_pod(parse_job(raw), placement(Role.TRAINER, ordinal=ordinal, node=node), SETTINGS, is_gated=False)
         core.create_namespaced_pod(namespace, body)
     say(jobs, namespace, "Scaled", status="False", trainers={"ready": 2, "target": 3})
     wait_for("trainers", lambda: len(ready(core, namespace)) == 2)

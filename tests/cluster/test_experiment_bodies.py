@@ -115,9 +115,9 @@ def test_wishes_wait_in_order():
 
 def test_evictions_are_read_of_trainers_alone():
     metrics = (
-        'edl_evictions_total{by="scheduler",role="trainer"} 12.0\n'
-        'edl_evictions_total{by="edl",role="server"} 3.0\n'
-        'edl_evictions_total{role="trainer",by="edl"} 4.0\n'
+        'edl_pod_terminations_total{cause="scheduler",role="trainer"} 12.0\n'
+        'edl_pod_terminations_total{cause="edl",role="server"} 3.0\n'
+        'edl_pod_terminations_total{role="trainer",cause="edl"} 4.0\n'
         "edl_events_dropped 0.0\n"
     )
     assert parse_evictions(metrics) == {"scheduler": 12, "edl": 4}

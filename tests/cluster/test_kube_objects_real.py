@@ -32,7 +32,7 @@ from autoscaler.domain import PodPhase, Role, Tier
 from tests.cluster.kwok_nodes import IMAGE, NodeShape
 from tests.cluster.trainingjobs import DEFINITION, GROUP, make_job
 from tests.harness.waiting import wait_for
-from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, seat
+from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, placement
 
 MIB = 1 << 20
 
@@ -167,11 +167,11 @@ async def test_api_server_takes_what_is_built_and_it_reads_back(definition, node
     names = (authority_secret(job.name), member_secret(job.name), master_secret(job.name))
     assert parse_identity(*[await door.get(SECRETS, name, namespace=namespace) for name in names]) is not None
     context = PodContext(jobs={job.uid: job.key}, masters={f"{namespace}/digits-master": job.uid})
-    gated = await door.create(PODS, build_pod(job, seat(node=node), SETTINGS, is_gated=True))
+    gated = await door.create(PODS, build_pod(job, placement(node=node), SETTINGS, is_gated=True))
     assert parse_pod(gated, context) is None
-    surplus = seat(Role.TRAINER, ordinal=1, tier=Tier.SURPLUS, grade=3, node=node)
+    surplus = placement(Role.TRAINER, ordinal=1, tier=Tier.SURPLUS, grade=3, node=node)
     made = await door.create(PODS, build_pod(job, surplus, SETTINGS, is_gated=False))
-    server = await door.create(PODS, build_pod(job, seat(Role.SERVER, node=node), SETTINGS, is_gated=False))
+    server = await door.create(PODS, build_pod(job, placement(Role.SERVER, node=node), SETTINGS, is_gated=False))
     lifted = await door.patch(PODS, "digits-trainer-0", ungate_patch(gated, node), namespace=namespace)
     assert parse_pod(made, context).priority == -3
     for raw in (lifted, made):
@@ -179,7 +179,7 @@ async def test_api_server_takes_what_is_built_and_it_reads_back(definition, node
         assert pod.shape == planned.trainer.shape
         assert pod.place == node
     assert parse_pod(server, context).shape == planned.servers.shape
-    unwilling = seat(Role.TRAINER, ordinal=2, node=out)
+    unwilling = placement(Role.TRAINER, ordinal=2, node=out)
     await door.create(PODS, build_pod(job, unwilling, SETTINGS, is_gated=False))
     found = {}
     core = client.CoreV1Api(api)

@@ -20,7 +20,7 @@ from kubernetes import client
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.trainingjobs import GROUP
 from tests.e2e.images import CHECKOUT, NAMES
-from tests.e2e.product import SEAT, SMALL
+from tests.e2e.product import SLOT, SMALL
 from tests.harness.waiting import wait_for
 
 EXAMPLES: Final = CHECKOUT / "examples/kubernetes"
@@ -207,7 +207,7 @@ def _read_ledger(model: Path) -> npt.NDArray[np.int64]:
 def job_manifest(
     *, epochs: int, most: int, least: int = 2, most_servers: int = 3, server: str = SMALL, copies: int = 1
 ) -> dict[str, Any]:
-    """The example's job, with a seat's amounts; it counts in the model how often each digit was trained.
+    """The example's job, with a slot's amounts; it counts in the model how often each digit was trained.
 
     `server`: what a server asks for; `copies`: of each part of the model.
     """
@@ -215,22 +215,22 @@ def job_manifest(
     spec = job["spec"]
     spec["trainer"] |= {"minReplicas": least, "maxReplicas": most}
     spec["parameterServer"] |= {"maxReplicas": most_servers, "copies": copies}
-    for role, cpu in (("trainer", SEAT), ("parameterServer", server), ("master", SMALL)):
+    for role, cpu in (("trainer", SLOT), ("parameterServer", server), ("master", SMALL)):
         (container,) = spec[role]["template"]["spec"]["containers"]
         container["resources"] = {"requests": {"cpu": cpu, "memory": MEMORY}}
     (trainer,) = spec["trainer"]["template"]["spec"]["containers"]
-    trainer["resources"]["limits"] = {"cpu": SEAT}
+    trainer["resources"]["limits"] = {"cpu": SLOT}
     trainer["args"] = ["--epochs", str(epochs), "--ledger", "--out", f"{FOLDER}/model"]
     spec["checkpoint"]["everySeconds"] = 5
     return job
 
 
 def web_manifests() -> list[dict[str, Any]]:
-    """The example's Deployment, Service and autoscaler, with a seat's amounts and the image that is here."""
+    """The example's Deployment, Service and autoscaler, with a slot's amounts and the image that is here."""
     deployment, *others = yaml.safe_load_all((EXAMPLES / "web.yaml").read_text())
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     container |= {"image": NAMES["nginx"], "imagePullPolicy": "Never"}
-    container["resources"]["requests"] = {"cpu": SEAT, "memory": "32Mi"}
+    container["resources"]["requests"] = {"cpu": SLOT, "memory": "32Mi"}
     return [deployment, *others]
 
 

@@ -1,7 +1,7 @@
 """EDL as `helm install` brings it: two operators, an etcd of three members with TLS and passwords, on the real nodes.
 
 Amounts are such that the room for work is the same wherever the chart's pods stand: a node of NODE_CORES has
-SEATS_PER_NODE seats of SEAT, and what is left is enough for ten small pods and too little for one seat more.
+SLOTS_PER_NODE slots of SLOT, and what is left is enough for ten small pods and too little for one slot more.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ NAMESPACE: Final = "edl-system"
 RELEASE: Final = "edl"
 MEMBERS: Final = 3
 PARTS: Final = ("operator", "etcd", "etcd-auth")
-SEAT: Final = "300m"
+SLOT: Final = "300m"
 SMALL: Final = "20m"
-SEATS_PER_NODE: Final = 6
+SLOTS_PER_NODE: Final = 6
 START_BUDGET_S: Final = 600.0
 VALUES: Final[Mapping[str, object]] = {
     "image": {"pullPolicy": "Never"},

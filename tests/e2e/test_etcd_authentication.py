@@ -94,7 +94,7 @@ class Script:
 
 @pytest.fixture
 async def etcd(tmp_path):
-    binary = find_etcd(allow_demo_version=False, environ=os.environ, say=print)
+    binary = find_etcd(allow_demo_version=False, environ=os.environ, report=print)
     async with start_etcd(binary, tmp_path / "etcd") as running:
         yield running
 

@@ -15,7 +15,7 @@ from tests.e2e.day import END_BUDGET_S, Day
 from tests.e2e.network import cut_off
 from tests.e2e.node_fillers import NodeFillers
 from tests.e2e.pods import make_pod
-from tests.e2e.product import MEMBERS, NAMESPACE, SEATS_PER_NODE, make_product
+from tests.e2e.product import MEMBERS, NAMESPACE, SLOTS_PER_NODE, make_product
 from tests.e2e.torch_group import group_manifest, lacking
 from tests.harness.errors import HarnessError
 
@@ -26,7 +26,7 @@ GROUP_EPOCHS = 80
 EPOCH_REPORT = re.compile(r"^epoch (\d+)  trainers (\d+)", re.MULTILINE)  # of examples/digits_torch_ledger.py
 DRAIN_BUDGET_S = 600
 MOST = 4
-WEB = len(NODES) * SEATS_PER_NODE - MOST
+WEB = len(NODES) * SLOTS_PER_NODE - MOST
 
 
 @pytest.fixture(scope="session")
@@ -203,7 +203,7 @@ def moving_servers(product):
 
 @pytest.mark.usefixtures("moving_servers")
 def test_a_server_moves_to_the_node_where_it_wastes_least_while_it_trains(day, pods, core):
-    """Seats of 300: left holds the server (150) and one, or two; right, without the web load, one and the server."""
+    """Slots of 300: left holds the server (150) and one, or two; right, without the web load, one and the server."""
     left, right = NODES
     fillers = NodeFillers(pods, core)
     fillers.leave(left, 640)
@@ -286,7 +286,7 @@ def test_a_drained_node_costs_no_digit(day, real_cluster):
     try:
         plane.kubectl("drain", drained, "--delete-emptydir-data", "--ignore-daemonsets", budget_s=DRAIN_BUDGET_S)
         assert drained not in day.places()
-        day.wait_trainers(SEATS_PER_NODE - 3)
+        day.wait_trainers(SLOTS_PER_NODE - 3)
     finally:
         plane.kubectl("uncordon", drained)
     day.wait_trainers(MOST)

@@ -33,7 +33,7 @@ def etcd_binary():
     return find_etcd(
         allow_demo_version=False,
         environ=os.environ,
-        say=lambda line: print(f"etcd: {line}", file=sys.__stderr__, flush=True),
+        report=lambda line: print(f"etcd: {line}", file=sys.__stderr__, flush=True),
     )
 
 

@@ -168,18 +168,18 @@ def could_grow(view, shapes, rich, down):
     for gone in combinations(surplus, down):
         left = replace(view, pods=tuple(pod for pod in view.pods if pod not in gone))
         rooms = {node: free_on(left, node) for node in left.nodes if node.is_open()}
-        if can_seat(shapes, rooms):
+        if can_place(shapes, rooms):
             return True
     return False
 
 
-def can_seat(shapes, rooms):
+def can_place(shapes, rooms):
     """Whether each pod finds a node of these: every choice is tried."""
     if not shapes:
         return True
     first, rest = shapes[0], shapes[1:]
     return any(
-        can_seat(rest, {**rooms, node: room - first.requests})
+        can_place(rest, {**rooms, node: room - first.requests})
         for node, room in rooms.items()
         if node.accepts(first) and first.requests.fits_into(room)
     )

@@ -12,7 +12,7 @@ from autoscaler.planner.counterfactual.increments import unit_for
 from autoscaler.planner.counterfactual.priority_changes import weight_unit
 from autoscaler.planner.counterfactual.search import missing_of
 from tests.property.planner_cases import Driver
-from tests.property.planner_checks import can_seat, free_on, is_over_quota, pods_of_step
+from tests.property.planner_checks import can_place, free_on, is_over_quota, pods_of_step
 from tests.property.planner_draws import clusters, gated_policies, open_policies, policies, stories
 
 DEPTH = settings.default.max_examples // 100  # 10 in the deep profile
@@ -128,18 +128,18 @@ def test_every_bottleneck_is_true(cluster, story, policy):
                 assert is_over_quota(moment.view, job, pods)
             case Bottleneck.STEP:
                 assert step > 1
-                assert can_seat([job.trainer.shape], rooms_left(moment.view, decided))
-                assert not can_seat(pods, rooms_left(moment.view, decided)), decision
+                assert can_place([job.trainer.shape], rooms_left(moment.view, decided))
+                assert not can_place(pods, rooms_left(moment.view, decided)), decision
             case Bottleneck.NODE_FIT | Bottleneck.FAIR_SHARE | Bottleneck.PRIORITY:
                 assert step > 0
-                assert not can_seat(pods, rooms_left(moment.view, decided)), decision
+                assert not can_place(pods, rooms_left(moment.view, decided)), decision
             case Bottleneck.NEVER_FITS:
                 empty = [n for n in moment.view.nodes if n.accepts(job.trainer.shape)]
                 assert not any(job.trainer.shape.requests.fits_into(node.allocatable) for node in empty)
         if decision.bottleneck in {Bottleneck.FAIR_SHARE, Bottleneck.PRIORITY}:
             others = [p for p in moment.view.pods if p.role is Role.TRAINER and p.job != job.name]
             without = moment.view.evolve(gone_pods={p.name for p in others if p.tier is Tier.SURPLUS})
-            assert can_seat([job.trainer.shape], rooms_left(without, decided)), decision
+            assert can_place([job.trainer.shape], rooms_left(without, decided)), decision
 
 
 def rooms_left(view, decided):

@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_template
 from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job, to_planner_job
 from autoscaler.domain import Resources, Role, Tier
-from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, UID, as_stored, merge, raw_job, seat
+from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, UID, as_stored, merge, placement, raw_job
 
 NAMES = ("cpu", "memory", "nvidia.com/gpu", "example.com/fpga", "ephemeral-storage")
 WRITTEN = {"cpu": "m", "memory": "Mi", "ephemeral-storage": "Mi"}
@@ -179,7 +179,7 @@ def test_pod_built_from_a_job_reads_back_as_its_shape(template, role, is_gated, 
     avoid = frozenset(avoid)
     job = parse_job(raw_job(trainer={"template": template}, server={"template": template}))
     planned = to_planner_job(job, priority=0, avoid=avoid)
-    body = build_pod(job, seat(role, tier=Tier.CORE, node="n1"), SETTINGS, is_gated=is_gated, avoid=avoid)
+    body = build_pod(job, placement(role, tier=Tier.CORE, node="n1"), SETTINGS, is_gated=is_gated, avoid=avoid)
     stored = as_stored(body)
     if is_gated:
         assert parse_pod(stored, CONTEXT) is None  # no size and no room

@@ -66,7 +66,7 @@ def make(seed, reclaim, profile):
     return sim
 
 
-def seat(name, role, ordinal, where, tier):
+def placement(name, role, ordinal, where, tier):
     return CreatePod(job=name, role=role, ordinal=ordinal, tier=tier, node=where, cause=Cause.FREE_CAPACITY)
 
 
@@ -106,10 +106,10 @@ def do(sim, operation):  # noqa: C901 - one line per operation
         case ("kill", index) if (pod := some_pod(sim, index)) and pod.owner:
             sim.kill_pod(pod.name)
         case ("create", name, role, ordinal, where, tier):
-            write(sim, seat(name, role, ordinal, where, tier))
+            write(sim, placement(name, role, ordinal, where, tier))
         case ("gang", name, places):
             before = set(sim.pods)
-            wanted = tuple(seat(name, Role.TRAINER, 50 + n, where, Tier.CORE) for n, where in enumerate(places))
+            wanted = tuple(placement(name, Role.TRAINER, 50 + n, where, Tier.CORE) for n, where in enumerate(places))
             verdict = write(sim, AdmitGang(job=name, pods=wanted))
             new = {f"{name}-trainer-{want.ordinal}" for want in wanted}
             assert new <= set(sim.pods) if verdict == "done" else set(sim.pods) == before

@@ -79,9 +79,9 @@ def open_checkpoint(storage: Storage, manifest: Manifest) -> SavedCheckpoint:
     rest = ArrayArchive(storage, file).get(REST_NAME, _NO_REST)
     loaded = parse_copy(file.name, rest, archive)
     if (loaded.state, loaded.skipped) != (manifest.state, manifest.quarantine):
-        told = f"step {loaded.state.step} of generation {loaded.state.generation}, skipped {loaded.skipped}"
+        description = f"step {loaded.state.step} of generation {loaded.state.generation}, skipped {loaded.skipped}"
         meant = f"step {manifest.state.step} of generation {manifest.state.generation}, skipped {manifest.quarantine}"
-        raise CheckpointError(file.name, f"is of {told}; its manifest says {meant}")
+        raise CheckpointError(file.name, f"is of {description}; its manifest says {meant}")
     parts = replica_parts(file.name, loaded.captured, archive)
     return SavedCheckpoint(manifest=manifest, parts=parts, captured=loaded.captured)
 
@@ -96,5 +96,5 @@ def _read_either(storage: Storage, manifest_id: ManifestId) -> Manifest:
             raise error from None
 
 
-def _with_offset(tell: Callable[[int, int], None], before: int, total: int, read: int) -> None:
-    tell(before + read, total)
+def _with_offset(on_progress: Callable[[int, int], None], before: int, total: int, read: int) -> None:
+    on_progress(before + read, total)

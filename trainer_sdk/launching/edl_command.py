@@ -50,8 +50,8 @@ def ask_run(folder: str, command: str, target: str, *words: str) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        asked = f"edl {command} {target} has not answered within {_ANSWER_S:g} s"
-        raise TimeoutError(f"{asked}: the machine may be overloaded; ask again, or stop the job") from None
+        problem = f"edl {command} {target} has not answered within {_ANSWER_S:g} s"
+        raise TimeoutError(f"{problem}: the machine may be overloaded; ask again, or stop the job") from None
     if done.returncode in _FAILED:
         raise JobFailedError(done.stderr.strip().removeprefix("edl: "))
     if done.returncode:

@@ -136,10 +136,10 @@ class JobHandle:
 
 
 def _read_status(job: Mapping[str, Any]) -> LaunchStatus:
-    told = job.get("status", {})
-    holding = {one["type"] for one in told.get("conditions", ()) if one.get("status") == "True"}
+    status = job.get("status", {})
+    holding = {one["type"] for one in status.get("conditions", ()) if one.get("status") == "True"}
     known = (("Completed", "Completed"), ("Failed", "Failed"), ("Suspended", "Suspended"), ("Ready", "Running"))
-    trainers, progress = told.get("trainers", {}), told.get("progress", {})
+    trainers, progress = status.get("trainers", {}), status.get("progress", {})
     return LaunchStatus(
         state=next((state for condition, state in known if condition in holding), "Starting"),
         trainers=trainers.get("ready", 0),

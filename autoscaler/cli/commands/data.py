@@ -112,7 +112,7 @@ class ProgressPrinter:
 
 def _read_digest(uri: str, checkpoint: str) -> str:
     """Digest of a group's replica, by the process that knows the inside of its file."""
-    told = run_exporter(["--list", "--digest", "--json", "--checkpoint", checkpoint, "--", uri], captures=True)
-    if told.returncode:  # it has said why
+    listed = run_exporter(["--list", "--digest", "--json", "--checkpoint", checkpoint, "--", uri], captures=True)
+    if listed.returncode:  # it has said why
         raise CommandError(Exit.FAILED, f"the replica of checkpoint {checkpoint} cannot be read")
-    return str(json.loads(told.stdout)["digest"])
+    return str(json.loads(listed.stdout)["digest"])

@@ -42,9 +42,9 @@ def _follow(place: ClusterPlace, name: str, *, is_json: bool) -> Exit:
             for line in () if is_json else table.add(one, found.columns):
                 print(escape_controls(line), flush=True)
             for ending, code in (("Completed", Exit.OK), ("Failed", Exit.FAILED)):
-                told = condition_of(one, ending)
-                if told.get("status") == "True":
-                    reason = f"tj/{name}: {ending}: {text(told, 'message')}"
+                condition = condition_of(one, ending)
+                if condition.get("status") == "True":
+                    reason = f"tj/{name}: {ending}: {text(condition, 'message')}"
                     print(escape_controls(reason), file=sys.stderr)
                     return code
     raise CommandError(

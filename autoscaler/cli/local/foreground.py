@@ -61,7 +61,7 @@ async def run_in_foreground(
     """
     stop, kill = asyncio.Event(), asyncio.Event()
     with _signals(stop, kill), _quiet_logs(), _pipe_from_owner(stop, is_watched=ends_with_stdin):
-        async with LocalRun(settings, say=lambda line: print(escape_controls(line), file=sys.stderr)) as run:
+        async with LocalRun(settings, report=lambda line: print(escape_controls(line), file=sys.stderr)) as run:
             _print_start(run, output)
             run.recorder.on_event.append(lambda event: _print_event(event, output, stop))
             await run.submit(manifests)

@@ -48,10 +48,10 @@ def nodes_of_machine(job: TrainingJob, machine: Resources) -> tuple[VirtualNode,
     if job.server is not None:
         least = least.plus(job.server.template.requests, times=job.server.replicas.minimum)
     if least.gpu_count > machine.gpu_count:
-        asked = f"--gpu {each.gpu_count} for {job.trainer.replicas.minimum} trainers"
+        requested = f"--gpu {each.gpu_count} for {job.trainer.replicas.minimum} trainers"
         hint = "lower --gpu or --trainers, or name virtual nodes by --nodes"
         raise CommandError(
-            Exit.REFUSED, f"{asked} needs {least.gpu_count} GPUs; this machine has {machine.gpu_count}: {hint}"
+            Exit.REFUSED, f"{requested} needs {least.gpu_count} GPUs; this machine has {machine.gpu_count}: {hint}"
         )
     room = Resources(
         cpu_milli=max(machine.cpu_milli, least.cpu_milli),

@@ -212,33 +212,33 @@ class KubernetesCluster:
             case _:
                 assert_never(action)
 
-    async def _create(self, seat: CreatePod, job: KubeJob, view: ClusterView) -> WriteOutcome:
+    async def _create(self, placement: CreatePod, job: KubeJob, view: ClusterView) -> WriteOutcome:
         facts = self.views.jobs.runtime(job)
         if facts.state is not JobState.ACTIVE:
-            return refused(f"job {seat.job} accepts no pods now")
-        if seat.role is Role.MASTER:
+            return refused(f"job {placement.job} accepts no pods now")
+        if placement.role is Role.MASTER:
             return refused("masters are replaced by their Deployment")
-        shape = shapes_of(job, avoid=facts.avoided_nodes)[seat.role]
-        held = self._gangs.reserved_seats(view, besides=[seat])
+        shape = shapes_of(job, avoid=facts.avoided_nodes)[placement.role]
+        held = self._gangs.reserved_capacity(view, besides=[placement])
         if problem := find_capacity_problem(
-            view, [(seat.node, shape)], find_existing_pods(view, [seat]), reserved=held
+            view, [(placement.node, shape)], find_existing_pods(view, [placement]), reserved=held
         ):
             return refused(problem)
-        if message := self._create_backoff.refusal(seat.job, seat.tier, self._clock()):
+        if message := self._create_backoff.refusal(placement.job, placement.tier, self._clock()):
             return refused(message)
         replaces = ""
-        if seat.replaces is not None:
-            old = self._store.get(PODS, split_key(seat.replaces))
+        if placement.replaces is not None:
+            old = self._store.get(PODS, split_key(placement.replaces))
             if old is None:
-                return refused(f"pod {seat.replaces} is gone and needs no successor")
+                return refused(f"pod {placement.replaces} is gone and needs no successor")
             replaces = replacement_annotation(old)
         try:
-            await self._writer.create_tied(job, seat, avoid=facts.avoided_nodes, replaces=replaces)
+            await self._writer.create_tied(job, placement, avoid=facts.avoided_nodes, replaces=replaces)
         except ForbiddenError as error:
             self._create_backoff.retain(self.views.jobs.known)
-            self._create_backoff.record(seat.job, seat.tier, error, self._clock())
+            self._create_backoff.record(placement.job, placement.tier, error, self._clock())
             raise
-        self._create_backoff.forget(seat.job, seat.tier)
+        self._create_backoff.forget(placement.job, placement.tier)
         return DONE
 
     async def _admit(self, action: AdmitGang, job: KubeJob, view: ClusterView) -> WriteOutcome:

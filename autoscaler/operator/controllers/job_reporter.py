@@ -94,7 +94,7 @@ class JobReporter:
 
     def handle_departure(self, job: KubeJob, role: Role, end: PodTermination) -> None:
         """Handle the departure of a pod.  Call once for each pod."""
-        self._metrics.count_eviction(end.cause.value, role.value)
+        self._metrics.count_termination(end.cause.value, role.value)
         if end.cause not in _DEPARTURES:
             return
         author, reason, text = _DEPARTURES[end.cause]

@@ -48,7 +48,7 @@ class TerminationCause(StrEnum):
     NODE = "node"  # the kubelet was short of something, shut down, or is gone
     USER = "user"  # deleted by somebody, who does not say why
     MASTER = "master"  # a server that its master released after it had handed over its buckets
-    OWN_EXIT = "itself"  # nobody asked it to
+    OWN_EXIT = "exit"  # nobody asked it to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +72,14 @@ class PodTermination:
 def termination_of(raw: Raw, deleted_by_edl: Iterable[str] = ()) -> PodTermination | None:
     """Return the termination of a pod, under way or past; None while it stays.  `deleted_by_edl`: UIDs of pods."""
     has_ended = text(raw, "status", "phase") in ENDED_PHASES
-    by = _cause_of(raw, deleted_by_edl)
-    if by is TerminationCause.OWN_EXIT and not has_ended:
+    cause = _cause_of(raw, deleted_by_edl)
+    if cause is TerminationCause.OWN_EXIT and not has_ended:
         return None
     code, description = _describe_exit(raw)
     return PodTermination(
         pod=key_of(raw),
         uid=text(raw, "metadata", "uid"),
-        cause=by,
+        cause=cause,
         has_ended=has_ended,
         node=NodeName(text(raw, "spec", "nodeName")) or None,
         code=code,

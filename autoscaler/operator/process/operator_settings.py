@@ -123,10 +123,10 @@ def _image(environ: Mapping[str, str]) -> str:
 
 
 def _switch(environ: Mapping[str, str], variable: str) -> bool:
-    said = environ.get(variable, "").strip() or "false"
-    if said not in {"true", "false"}:
-        raise InvalidSpecError(variable, f"is {said!r}", "true or false")
-    return said == "true"
+    value = environ.get(variable, "").strip() or "false"
+    if value not in {"true", "false"}:
+        raise InvalidSpecError(variable, f"is {value!r}", "true or false")
+    return value == "true"
 
 
 def _moves_servers(environ: Mapping[str, str]) -> bool:

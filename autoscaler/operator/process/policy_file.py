@@ -70,11 +70,11 @@ def parse_policy(content: Mapping[str, Any]) -> Policy:
     if unknown := next((name for name in content if name not in known), None):
         raise InvalidSpecError(f"policy.{unknown}", "is no field of a policy", f"one of {', '.join(sorted(known))}")
     types = get_type_hints(Policy)
-    said = {
+    given = {
         known[name].name: _parse(f"policy.{name}", known[name], types[known[name].name], value)
         for name, value in content.items()
     }
-    return Policy(**({"reclaim": _DEFAULTS.reclaim} | said))
+    return Policy(**({"reclaim": _DEFAULTS.reclaim} | given))
 
 
 def policy_config_map(policy: Policy, *, namespace: str) -> dict[str, Any]:

@@ -197,8 +197,8 @@ def _master_condition(
     if not has_started(inputs):
         return false_condition(kind, "Waiting", "it has not started: it waits for room for its minimum")
     verdict = verdict_of(inputs.master_report)
-    tell = {True: true_condition, False: false_condition, None: unknown_condition}[verdict.holds]
-    return tell(kind, verdict.reason.value, verdict.message)
+    make = {True: true_condition, False: false_condition, None: unknown_condition}[verdict.holds]
+    return make(kind, verdict.reason.value, verdict.message)
 
 
 def _degraded(inputs: StatusInputs) -> Condition:

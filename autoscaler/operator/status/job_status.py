@@ -72,10 +72,10 @@ def unreadable_status(error: InvalidSpecError, before: RawRead, *, generation: i
 
     Its start time is kept, because the CRD's rules forbid template changes while it is set.
     """
-    told = (conditions.false_condition(ConditionType.ADMITTED, "InvalidSpec", str(error)),)
+    admitted = (conditions.false_condition(ConditionType.ADMITTED, "InvalidSpec", str(error)),)
     return {
         "observedGeneration": generation,
-        "conditions": conditions.write_conditions(told, before, generation=generation, now_unix_s=now_unix_s),
+        "conditions": conditions.write_conditions(admitted, before, generation=generation, now_unix_s=now_unix_s),
         "reason": "InvalidSpec",
         **({"startTime": before["startTime"]} if "startTime" in before else {}),
     }
@@ -190,7 +190,7 @@ def _by_number(name: str) -> tuple[str, int]:
 def _progress(record: JobRecord, offset_s: float) -> Raw:
     progress = record.progress
     assert progress is not None
-    told: Raw = {
+    report: Raw = {
         "epoch": progress.epoch,
         "epochs": progress.epochs,
         "samplesCommitted": progress.committed,
@@ -199,12 +199,12 @@ def _progress(record: JobRecord, offset_s: float) -> Raw:
         "lineage": progress.lineage,
     }
     if record.job.spec.server is not None:
-        told["waitingPercent"] = round(100 * progress.waiting_share)
+        report["waitingPercent"] = round(100 * progress.waiting_share)
     if progress.total:
-        told["percent"] = f"{100 * progress.done / progress.total:.1f}%"
+        report["percent"] = f"{100 * progress.done / progress.total:.1f}%"
     if isfinite(record.checkpoint_at_s):
-        told["lastCheckpointTime"] = to_time(record.checkpoint_at_s - offset_s)
-    return told
+        report["lastCheckpointTime"] = to_time(record.checkpoint_at_s - offset_s)
+    return report
 
 
 def _resizes(inputs: StatusInputs, offset_s: float) -> list[RawRead]:

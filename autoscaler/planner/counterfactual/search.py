@@ -38,7 +38,7 @@ CAPACITY: Final = (
     ChangeKind.RESOURCE,
     ChangeKind.NODES,
 )
-CLAIMS: Final = (ChangeKind.WEIGHT, ChangeKind.PRIORITY)
+PRECEDENCE: Final = (ChangeKind.WEIGHT, ChangeKind.PRIORITY)
 
 KINDS_BY_BOTTLENECK: Final[Mapping[Bottleneck, tuple[ChangeKind, ...]]] = {
     Bottleneck.MAX: (ChangeKind.MAX,),
@@ -48,13 +48,13 @@ KINDS_BY_BOTTLENECK: Final[Mapping[Bottleneck, tuple[ChangeKind, ...]]] = {
     Bottleneck.QUOTA: (ChangeKind.QUOTA,),
     Bottleneck.NEVER_FITS: (ChangeKind.STEP, ChangeKind.MIN, ChangeKind.RESOURCE, ChangeKind.NODES),
 }
-"""Kinds of change that can lift each bottleneck; default: `CAPACITY` and `CLAIMS`."""
+"""Kinds of change that can lift each bottleneck; default: `CAPACITY` and `PRECEDENCE`."""
 
 PAIRS: Final = (
     (ChangeKind.PIN, ChangeKind.MAX),
-    *((gate, other) for gate in (ChangeKind.RESUME, ChangeKind.PIN) for other in (*CLAIMS, *CAPACITY)),
+    *((gate, other) for gate in (ChangeKind.RESUME, ChangeKind.PIN) for other in (*PRECEDENCE, *CAPACITY)),
     *(
-        (ChangeKind.MAX, other) for other in (*CLAIMS, *CAPACITY) if other not in {ChangeKind.STEP, ChangeKind.MIN}
+        (ChangeKind.MAX, other) for other in (*PRECEDENCE, *CAPACITY) if other not in {ChangeKind.STEP, ChangeKind.MIN}
     ),  # they change its sizes
     (ChangeKind.MIN, ChangeKind.RESOURCE),
     (ChangeKind.PRIORITY, ChangeKind.RESOURCE),
@@ -161,7 +161,7 @@ def explain(inputs: PlanInputs, name: JobName, *, more_than: int = 0, most: int 
 def try_changes(search: AnswerSearch, settled: Decision) -> None:
     """Try what suits the bottleneck, then everything else, then pairs; end with what first helps."""
     inputs, job = search.inputs, search.job
-    suited = KINDS_BY_BOTTLENECK.get(settled.bottleneck, (*CLAIMS, *CAPACITY))
+    suited = KINDS_BY_BOTTLENECK.get(settled.bottleneck, (*PRECEDENCE, *CAPACITY))
     missing, size = missing_of(job, settled), settled.target
     for kinds in (suited, tuple(kind for kind in ChangeKind if kind not in suited)):
         for kind in kinds:

@@ -19,7 +19,7 @@ from autoscaler.planner.sharing.step_down import share_below, victims_of
 from autoscaler.planner.sharing.transfer_pairs import (
     GiverReach,
     TransferSearch,
-    claims,
+    fairness_keys,
     givers,
     gives_from,
     how_many_richer,
@@ -91,9 +91,9 @@ def next_transfer(copy: WorkingCopy, kept: int, sizes: Sizes, search: TransferSe
     poor = takers(copy)
     if not poor:
         return None
-    shares = claims(copy)
+    keys = fairness_keys(copy)
     ranked = sorted(
-        (job.spec.priority, -shares[name], name)
+        (job.spec.priority, -keys[name], name)
         for name, job in copy.jobs.items()
         if len(job.trainers) > job.spec.trainer.min_replicas
     )
@@ -109,7 +109,7 @@ def next_transfer(copy: WorkingCopy, kept: int, sizes: Sizes, search: TransferSe
     for taker, first in candidates:
         helpers = reach.jobs_freeing(taker.shapes[Role.TRAINER], first) if search.left else rich[:MOST_GIVERS]
         search.pairs -= 1  # looking for givers costs as much as a pair
-        for giver, victims in open_transfers(copy, search, taker, helpers, shares):
+        for giver, victims in open_transfers(copy, search, taker, helpers, keys):
             if not search.trials:
                 return None
             names = tuple(pod.name for pod in victims)
@@ -130,11 +130,11 @@ def open_transfers(
     search: TransferSearch,
     taker: PlannedJob,
     helpers: Sequence[PlannedJob],
-    shares: Mapping[JobName, int],
+    keys: Mapping[JobName, int],
 ) -> Iterator[tuple[PlannedJob, list[Pod]]]:
     """Yield the givers that may give the taker a step now, with the trainers that would leave."""
     owed = 0  # the most that a job has after a step down who will give only later
-    for giver in islice(givers(copy, taker, helpers, shares), MOST_GIVERS):
+    for giver in islice(givers(copy, taker, helpers, keys), MOST_GIVERS):
         search.pairs -= 1
         if search.pairs < 0:
             return

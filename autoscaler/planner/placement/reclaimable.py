@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autoscaler.domain import Pod
-from autoscaler.planner.working_copy.fairness import claim_of
+from autoscaler.planner.working_copy.fairness import fairness_key
 from autoscaler.planner.working_copy.node_arrays import Mask, Numbers
 from autoscaler.planner.working_copy.planned_job import NO_OFFERS, IntArray, Offers, PlannedJob, Price
 from autoscaler.planner.working_copy.ranks import Rank, offers_of
@@ -167,7 +167,7 @@ def reclaimable_for(copy: WorkingCopy, rank: Rank | None, protected_priority: in
 
 
 def price_of(copy: WorkingCopy, job: PlannedJob) -> Price:
-    """Return the price of the job's trainers, lowest first: priority, largest claim, freshest checkpoint (unknown:
-    expensive)."""
+    """Return the price of the job's trainers, lowest first: priority, largest fairness key, freshest checkpoint
+    (unknown: expensive)."""
     age = job.spec.checkpoint_age_s
-    return (job.spec.priority, -claim_of(copy, job), inf if age is None or isnan(age) else age)
+    return (job.spec.priority, -fairness_key(copy, job), inf if age is None or isnan(age) else age)

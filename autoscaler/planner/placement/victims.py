@@ -4,8 +4,8 @@ All trainers of a job are alike, so a choice is how many to take of each job. Tw
 in this order:
 
 * On one node (`fewest_on`): fewest trainers lost, whole steps counted; then the lowest prices of the jobs that give,
-  the most expensive one compared first. A price is the job's priority, its claim (the largest gives first) and the
-  age of its checkpoint (the freshest gives first; an unknown age counts as old, so that no NaN makes a victim, A7).
+  the most expensive one compared first. A price is the job's priority, its fairness key (the largest gives first) and
+  the age of its checkpoint (the freshest gives first; an unknown age counts as old, so that no NaN makes a victim, A7).
 * Between the winners of the nodes (`order_of`): fewest trainers lost, plus those that fairness moves back
   (`SideCost`); lowest priorities of the jobs that give; least waste left on the node (`SideCost`); lowest prices; the
   node's name. P3 weighs both parts of `SideCost` on clusters of up to `WEIGHED_NODES` nodes; elsewhere trainers lost,

@@ -11,7 +11,7 @@ from heapq import heappop, heappush, heapreplace
 from typing import Final
 
 from autoscaler.domain import DEFAULT_WEIGHT, Bottleneck, Fairness, JobState, Role
-from autoscaler.planner.working_copy.fairness import claim_of
+from autoscaler.planner.working_copy.fairness import fairness_key
 from autoscaler.planner.working_copy.planned_job import GrowthKey, PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
@@ -114,10 +114,10 @@ def may_grow(copy: WorkingCopy, job: PlannedJob) -> bool:
 
 
 def growth_key(copy: WorkingCopy, job: PlannedJob) -> GrowthKey:
-    """Return the sort key of growth: priority, fair claim, next share, name. Kept until a pod of the job comes or
+    """Return the sort key of growth: priority, fairness key, next share, name. Kept until a pod of the job comes or
     goes."""
     if job.growth_key is None or copy.policy.fairness is not Fairness.JOB:
-        job.growth_key = (-job.spec.priority, claim_of(copy, job), -share_after_step(job), job.spec.name)
+        job.growth_key = (-job.spec.priority, fairness_key(copy, job), -share_after_step(job), job.spec.name)
     return job.growth_key
 
 

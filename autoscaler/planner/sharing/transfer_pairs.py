@@ -19,7 +19,7 @@ from autoscaler.planner.sharing.change_limits import gain_of, leaves_at, next_ch
 from autoscaler.planner.sharing.elastic_servers import servers_wanted, staying_server_count
 from autoscaler.planner.sharing.growth_queue import growth_key, is_held_back, lacks_capacity, share_after_step, step_of
 from autoscaler.planner.sharing.step_down import last_step_of, share_below
-from autoscaler.planner.working_copy.fairness import claim_of, is_entitled
+from autoscaler.planner.working_copy.fairness import fairness_key, is_entitled
 from autoscaler.planner.working_copy.node_arrays import Numbers
 from autoscaler.planner.working_copy.planned_job import NO_OFFERS, IntArray, PlannedJob
 from autoscaler.planner.working_copy.ranks import offers_of
@@ -74,11 +74,11 @@ def how_many_richer(copy: WorkingCopy, taker: PlannedJob, ranked: Sequence[tuple
     return bisect_left(ranked, (taker.spec.priority + 1, -inf, ""))
 
 
-def claims(copy: WorkingCopy) -> Mapping[JobName, int]:
-    """Return each job's fair claim; between jobs the growth key has it already."""
+def fairness_keys(copy: WorkingCopy) -> Mapping[JobName, int]:
+    """Return each job's fairness key; between jobs the growth key has it already."""
     if copy.policy.fairness is Fairness.JOB:
         return {name: growth_key(copy, job)[1] for name, job in copy.jobs.items()}
-    return {name: claim_of(copy, job) for name, job in copy.jobs.items()}
+    return {name: fairness_key(copy, job) for name, job in copy.jobs.items()}
 
 
 def givers(
@@ -90,7 +90,7 @@ def givers(
     for job in helpers:
         is_lower = job.spec.priority < priority
         if job.spec.priority > priority or (not is_lower and between_jobs and shares[job.spec.name] <= after):
-            return  # all later jobs have smaller claims
+            return  # all later jobs have smaller keys
         if job is taker:
             continue
         if is_lower or (after < share_below(copy, job) if between_jobs else is_poorer(copy, taker, job)):

@@ -1,6 +1,6 @@
-"""Fair claim of a job: one number by which jobs are ordered; the job with the lowest claim takes the next step.
+"""Fairness key of a job: one number by which jobs are ordered; the job with the lowest key takes the next step.
 
-Between jobs (the default) the claim is the weighted dominant share. Between namespaces (`Fairness.NAMESPACE`) the
+Between jobs (the default) the key is the weighted dominant share. Between namespaces (`Fairness.NAMESPACE`) the
 shares of a namespace's jobs, unweighted, are added up and compared first; weights then divide what the namespace has
 among its own jobs. So ten small jobs of a team do not take ten shares (ADR 0115).
 """
@@ -40,13 +40,13 @@ class Namespaces:
         self._parts[job.spec.name] = part
 
 
-def claim_of(copy: WorkingCopy, job: PlannedJob) -> int:
-    """Return the job's fair claim, in a unit in which all claims of a plan compare."""
+def fairness_key(copy: WorkingCopy, job: PlannedJob) -> int:
+    """Return what the job has already as one number, in a unit in which all keys of a plan compare."""
     return before_share(copy, job) + job.share()
 
 
 def before_share(copy: WorkingCopy, job: PlannedJob) -> int:
-    """Return the part of a claim that comes before the job's own share: its namespace's; 0 between jobs."""
+    """Return the part of a fairness key that comes before the job's own share: its namespace's; 0 between jobs."""
     if copy.policy.fairness is Fairness.JOB:
         return 0
     return namespaces_of(copy).total(job.spec.namespace) * above_shares(copy)

@@ -28,7 +28,7 @@ BINDING_S: Final = 20.0
 """Age up to which an unbound core pod counts as about to be bound."""
 
 kept_settings: Final = attrgetter("fairness", "reclaim")
-"""Settings that claims and offers depend on, which stay with the index from plan to plan."""
+"""Settings that fairness keys and offers depend on, which stay with the index from plan to plan."""
 
 
 class Memo:

@@ -155,13 +155,13 @@ class NodeArrays:
 
     def carry_out(self, at: int, shape: int, free: int, later: int, surplus: int) -> None:
         """Do the same without a log entry."""
-        asked = self.requests(shape)
+        amounts = self.requests(shape)
         if free:
-            self.free[:, at] += asked if free == 1 else free * asked
+            self.free[:, at] += amounts if free == 1 else free * amounts
         if later:
-            self.later[:, at] += asked if later == 1 else later * asked
+            self.later[:, at] += amounts if later == 1 else later * amounts
         if surplus:
-            self.surplus[:, at] += asked if surplus == 1 else surplus * asked
+            self.surplus[:, at] += amounts if surplus == 1 else surplus * amounts
         self.touched.append(at)
         if (node := self._plain.get(at)) is not None:
             self._plain[at] = [

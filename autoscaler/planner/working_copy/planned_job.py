@@ -34,7 +34,7 @@ from autoscaler.domain import (
 )
 from autoscaler.planner.working_copy.shapes import ColumnAmounts
 
-Price = tuple[int, int, float]  # cost of a job's trainers as victims: priority, claim, age of the checkpoint
+Price = tuple[int, int, float]  # cost of a job's trainers as victims: priority, fairness key, age of the checkpoint
 GrowthKey = tuple[int, int, int, str]  # order of growth: priority, share, share after the step, name
 SavedJob = tuple[Any, ...]
 IntArray = npt.NDArray[np.intp]

@@ -89,17 +89,17 @@ class QuotaUsage:
             found.append((role, grade))
         return found
 
-    def excess(self, job: PlannedJob, asked: Sequence[NewPod], *, now: bool) -> QuotaExcess | None:
+    def excess(self, job: PlannedJob, pods: Sequence[NewPod], *, now: bool) -> QuotaExcess | None:
         """Return the first limit that does not hold these pods, `now` or once all that leaves is gone."""
-        return next(self._exceeded(job, asked, now=now), None)
+        return next(self._exceeded(job, pods, now=now), None)
 
-    def _exceeded(self, job: PlannedJob, asked: Sequence[NewPod], *, now: bool) -> Iterator[QuotaExcess]:
+    def _exceeded(self, job: PlannedJob, pods: Sequence[NewPod], *, now: bool) -> Iterator[QuotaExcess]:
         columns = self._shapes.columns
         for quota, resource, left in self._limits.get(job.spec.namespace, ()):
             if resource not in columns:
                 continue
             column = columns.index(resource)
-            counted = (role for role, grade in asked if quota.counts_all or quota.counts(job.spec, role, grade))
+            counted = (role for role, grade in pods if quota.counts_all or quota.counts(job.spec, role, grade))
             needed = sum(self._amount(job.shapes[role], column) for role in counted)
             if needed <= 0:
                 continue

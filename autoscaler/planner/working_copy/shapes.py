@@ -64,11 +64,11 @@ class Shapes:
 
     def _add(self, shape: Shape) -> int:
         requests = shape.requests
-        asked = tuple((name, amount) for name, amount in requests.extended if name in self.offered)
-        if len(asked) < len(requests.extended):
-            asked = (*asked, (UNOFFERED, 1))
-        self.columns += [name for name, _ in asked if name not in self.columns]
-        amounts = amounts_of(replace(requests, extended=asked), self.columns)
+        extended = tuple((name, amount) for name, amount in requests.extended if name in self.offered)
+        if len(extended) < len(requests.extended):
+            extended = (*extended, (UNOFFERED, 1))
+        self.columns += [name for name, _ in extended if name not in self.columns]
+        amounts = amounts_of(replace(requests, extended=extended), self.columns)
         self.largest = max(self.largest, *map(abs, amounts))
         number = self._numbers[shape] = len(self.shapes)
         self.shapes.append(shape)
@@ -133,7 +133,7 @@ def without_surplus(node: PlainNode, surplus: Sequence[int]) -> PlainNode:
 
 def amounts_fit(free: Sequence[int], amounts: Sequence[int]) -> bool:
     """True if the free amounts hold these amounts."""
-    for amount, offered in zip(amounts, free, strict=False):  # noqa: SIM110 - asked so often that a generator counts
+    for amount, offered in zip(amounts, free, strict=False):  # noqa: SIM110 - called so often that a generator counts
         if amount > offered and amount > 0:
             return False
     return True

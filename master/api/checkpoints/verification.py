@@ -79,9 +79,9 @@ def verify_folder(
     return _verify(storage, read_contents(storage), on_progress)
 
 
-def _verify(storage: Storage, contents: FolderContents, tell: Callable[[int, int], None]) -> FolderVerification:
+def _verify(storage: Storage, contents: FolderContents, on_progress: Callable[[int, int], None]) -> FolderVerification:
     files = {(f.name, f.size_bytes, f.digest): f for m in contents.known.values() for f in m.files}
-    found = _check_files(storage, files, tell)
+    found = _check_files(storage, files, on_progress)
     checked = tuple(
         VerifiedCheckpoint(
             manifest=manifest,
@@ -125,22 +125,22 @@ def _head_problems(contents: FolderContents, unnamed: tuple[str, ...]) -> tuple[
 
 
 def _check_files(
-    storage: Storage, files: Mapping[tuple[str, int, str], FileRecord], tell: Callable[[int, int], None]
+    storage: Storage, files: Mapping[tuple[str, int, str], FileRecord], on_progress: Callable[[int, int], None]
 ) -> dict[tuple[str, int, str], str]:
     """The problem of each file; empty: none."""
     found: dict[tuple[str, int, str], str] = {}
     done, total = 0, sum(size for _, size, _ in files)
     for key, file in files.items():
         try:
-            check_file(storage, file, on_progress=partial(_with_offset, tell, done, total))
+            check_file(storage, file, on_progress=partial(_with_offset, on_progress, done, total))
         except StorageError as error:
             found[key] = str(error)
         else:
             found[key] = ""
         done += file.size_bytes
-        tell(done, total)
+        on_progress(done, total)
     return found
 
 
-def _with_offset(tell: Callable[[int, int], None], before: int, total: int, read: int) -> None:
-    tell(before + read, total)
+def _with_offset(on_progress: Callable[[int, int], None], before: int, total: int, read: int) -> None:
+    on_progress(before + read, total)

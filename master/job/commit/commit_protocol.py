@@ -87,7 +87,7 @@ def _hold(turn: Turn) -> None:
             phase=CommitPhase.HOLDING,
             sequence=sequence,
             cut=cut,
-            asked=frozenset(server.ordinal for server in expected),
+            expected=frozenset(server.ordinal for server in expected),
             expires=turn.after(state.config.hold_timeout_ns),
             done_at_begin=state.dispatch.done,
         )
@@ -103,13 +103,13 @@ def handle_held(turn: Turn, server: Server, message: Held) -> None:
     """
     state, underway = turn.state, turn.state.commit
     is_asked = (
-        underway.phase is CommitPhase.HOLDING and underway.cut == message.cut and server.ordinal in underway.asked
+        underway.phase is CommitPhase.HOLDING and underway.cut == message.cut and server.ordinal in underway.expected
     )
     if not is_asked or state.route is None:
         return
     underway = replace(underway, held=underway.held.put(server.ordinal, message.marks))
     turn.change(commit=underway)
-    if len(underway.held) < len(underway.asked):
+    if len(underway.held) < len(underway.expected):
         return
     listed = [group for groups in underway.held.values() for group in groups]
     if not lists_exactly(listed, PositionSet.span(0, len(state.route.owner))):
@@ -129,7 +129,7 @@ def handle_held(turn: Turn, server: Server, message: Held) -> None:
     )
     shorten_for_cut(turn)
     for each in state.members.servers.values():
-        if each.ordinal in underway.asked:
+        if each.ordinal in underway.expected:
             turn.send(each.key, Cut(cut=message.cut, data=marks.anywhere))
 
 
@@ -153,7 +153,7 @@ def _hold_unanswered(turn: Turn) -> str:
 
 def _without(turn: Turn, answered: Container[int]) -> str:
     """The servers that were asked and have not answered, by name."""
-    servers, expected = turn.state.members.servers.values(), turn.state.commit.asked
+    servers, expected = turn.state.members.servers.values(), turn.state.commit.expected
     missing = (server.key.name for server in servers if server.ordinal in expected and server.ordinal not in answered)
     return ", ".join(missing) or "a server"
 
@@ -162,7 +162,7 @@ def handle_written(turn: Turn, server: Server, message: Written) -> None:
     """Once all files are there: equal marks make a checkpoint, others end the attempt (rule 22)."""
     state, underway = turn.state, turn.state.commit
     is_expected = (
-        underway.phase is CommitPhase.WRITING and underway.cut == message.cut and server.ordinal in underway.asked
+        underway.phase is CommitPhase.WRITING and underway.cut == message.cut and server.ordinal in underway.expected
     )
     if not is_expected or state.route is None:
         return
@@ -172,7 +172,7 @@ def handle_written(turn: Turn, server: Server, message: Written) -> None:
         return
     underway = replace(underway, files=underway.files.put(server.ordinal, message.file))
     turn.change(commit=underway)
-    if len(underway.files) < len(underway.asked):
+    if len(underway.files) < len(underway.expected):
         return
     files = tuple(underway.files[ordinal] for ordinal in sorted(underway.files))
     marks = compare_marks(group for file in files for group in file.marks)

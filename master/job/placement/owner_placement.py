@@ -67,10 +67,10 @@ def place(
     _check(bucket_count, servers, weights)
     held_by = previous if len(previous) == bucket_count else (NO_SERVER,) * bucket_count
     sizes = [weight.size_bytes for weight in weights] or [1] * bucket_count
-    seating = _ClassPlacement(servers, sizes=sizes, previous=held_by)
+    placed = _ClassPlacement(servers, sizes=sizes, previous=held_by)
     for members in classes(bucket_count, servers, weights):
-        seating.take(members)
-    return tuple(seating.owner)
+        placed.take(members)
+    return tuple(placed.owner)
 
 
 def moves(before: Sequence[int], after: Sequence[int], *, first: Iterable[int] = ()) -> tuple[Move, ...]:

@@ -94,7 +94,7 @@ def _send_pending_orders(turn: Turn, server: Server) -> None:
     server_commands.resend_commands(turn, server)
     skip_agreement.resend_skip(turn, server)
     commit = turn.state.commit
-    if server.ordinal not in commit.asked:
+    if server.ordinal not in commit.expected:
         return
     if commit.cut and commit.phase is CommitPhase.HOLDING and server.ordinal not in commit.held:
         turn.send(server.key, Hold(cut=commit.cut))

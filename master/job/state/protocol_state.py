@@ -81,7 +81,7 @@ class CommitState:
     committed_at: Instant | None = None
     cut: CutId | None = None
     expires: Instant | None = None
-    asked: frozenset[int] = frozenset()  # ordinals of the servers that owned a bucket when it began (rule 58)
+    expected: frozenset[int] = frozenset()  # ordinals of the servers that owned a bucket when it began (rule 58)
     done_at_begin: PositionSet = EMPTY
     held: FrozenMap[int, tuple[BucketMarks, ...]] = _NO_HELD
     data: PositionSet = EMPTY  # D, the union of the marks that HELD reported (rule 20)
@@ -91,7 +91,7 @@ class CommitState:
     def is_waiting_for(self, ordinal: int) -> bool:
         """True if the attempt waits for this server: it was asked, and its file is not written yet."""
         is_open = self.phase in (CommitPhase.HOLDING, CommitPhase.WRITING)
-        return is_open and ordinal in self.asked and ordinal not in self.files
+        return is_open and ordinal in self.expected and ordinal not in self.files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,7 +85,7 @@ def written_policy(policy: Policy) -> dict[str, object]:
 def parse_evictions(metrics: str) -> dict[str, int]:
     """Trainers by who made them leave, from the operator's metrics."""
     found: dict[str, int] = {}
-    for labels, count in re.findall(r"^edl_evictions_total\{([^}]*)\} (\S+)$", metrics, re.MULTILINE):
+    for labels, count in re.findall(r"^edl_pod_terminations_total\{([^}]*)\} (\S+)$", metrics, re.MULTILINE):
         told = dict(re.findall(r'(\w+)="([^"]*)"', labels))
         if told.get("role") == "trainer":
             found[told["by"]] = found.get(told["by"], 0) + int(float(count))

@@ -14,7 +14,7 @@ from master.store.store_port import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_KEYS,
 @pytest.fixture(scope="module")
 def defaults():
     """What each flag of the program is unless it is set; `edl` and the chart set none of these."""
-    etcd = find_etcd(allow_demo_version=True, environ=os.environ, say=print)
+    etcd = find_etcd(allow_demo_version=True, environ=os.environ, report=print)
     said = subprocess.run([etcd.path, "--help"], check=True, capture_output=True, text=True)
     return dict(re.findall(r"--([a-z-]+) '([^']*)'", said.stdout + said.stderr))
 

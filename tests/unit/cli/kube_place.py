@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job
 from autoscaler.domain import Role
-from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, condition, raw_job, raw_pod, seat
+from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, condition, placement, raw_job, raw_pod
 
 NAMESPACE = "team-a"
 STATUS = {
@@ -82,7 +82,7 @@ class Stage:
 
     def make_pods(self, job, role, count, node="n1"):
         for ordinal in range(count):
-            body = build_pod(parse_job(job), seat(role, ordinal=ordinal, node=node), SETTINGS, is_gated=False)
+            body = build_pod(parse_job(job), placement(role, ordinal=ordinal, node=node), SETTINGS, is_gated=False)
             body["spec"]["nodeName"] = node
             ready = {"phase": "Running", "conditions": [condition("Ready", "True")]}
             self.make(kinds.PODS, {**body, "status": ready})

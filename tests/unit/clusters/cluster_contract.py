@@ -23,14 +23,14 @@ class Stage:
     settle: Any
 
 
-def seat(stage, ordinal, *, role=Role.TRAINER, node=0, tier=Tier.SURPLUS, cause=Cause.FREE_CAPACITY):
+def placement(stage, ordinal, *, role=Role.TRAINER, node=0, tier=Tier.SURPLUS, cause=Cause.FREE_CAPACITY):
     return CreatePod(job=stage.job, role=role, ordinal=ordinal, tier=tier, node=stage.nodes[node], cause=cause)
 
 
 def gang(stage):
     pods = (
-        seat(stage, 0, role=Role.MASTER, tier=Tier.CORE, cause=Cause.START),
-        seat(stage, 0, tier=Tier.CORE, cause=Cause.START),
+        placement(stage, 0, role=Role.MASTER, tier=Tier.CORE, cause=Cause.START),
+        placement(stage, 0, tier=Tier.CORE, cause=Cause.START),
     )
     return AdmitGang(job=stage.job, pods=pods)
 
@@ -77,14 +77,14 @@ class ClusterContract:
         """Capacity is guarded at the instant of writing (A2)."""
         await stage.cluster.apply(gang(stage))
         for ordinal in range(1, stage.per_node):
-            assert (await stage.cluster.apply(seat(stage, ordinal))).result is WriteResult.DONE
+            assert (await stage.cluster.apply(placement(stage, ordinal))).result is WriteResult.DONE
         before = await pods_of(stage)
-        assert (await stage.cluster.apply(seat(stage, 9))).result is WriteResult.REFUSED
+        assert (await stage.cluster.apply(placement(stage, 9))).result is WriteResult.REFUSED
         assert set(await pods_of(stage)) == set(before)
 
     async def test_gang_that_does_not_fit_starts_nothing(self, stage):
         """All or none (A1)."""
-        trainers = tuple(seat(stage, number, tier=Tier.CORE) for number in range(stage.per_node + 2))
+        trainers = tuple(placement(stage, number, tier=Tier.CORE) for number in range(stage.per_node + 2))
         outcome = await stage.cluster.apply(AdmitGang(job=stage.job, pods=trainers))
         assert outcome.result is WriteResult.REFUSED
         assert await pods_of(stage) == {}
@@ -106,7 +106,7 @@ class ClusterContract:
     async def test_leaving_pod_stands_until_it_is_gone(self, stage):
         """It occupies its node as TERMINATING or is gone for good; it never counts as a trainer again."""
         await stage.cluster.apply(gang(stage))
-        await stage.cluster.apply(seat(stage, 1, node=1))
+        await stage.cluster.apply(placement(stage, 1, node=1))
         pod = (await pods_of(stage))[Role.TRAINER, 1]
         assert (await stage.cluster.apply(leave(stage, pod))).result is WriteResult.DONE
         left = (await pods_of(stage)).get((Role.TRAINER, 1))

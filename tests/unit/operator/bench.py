@@ -144,8 +144,13 @@ class OperatorBench:
     async def start(self):
         """The job's gang, all of it ready."""
         await self.refresh()
-        seats = [seat(Role.TRAINER, 0), seat(Role.TRAINER, 1), seat(Role.SERVER, 0, "n2"), seat(Role.MASTER, 0, "n2")]
-        outcome = await self.cluster.apply(AdmitGang(job=JOB, pods=tuple(seats)))
+        placements = [
+            placement(Role.TRAINER, 0),
+            placement(Role.TRAINER, 1),
+            placement(Role.SERVER, 0, "n2"),
+            placement(Role.MASTER, 0, "n2"),
+        ]
+        outcome = await self.cluster.apply(AdmitGang(job=JOB, pods=tuple(placements)))
         assert outcome.result == "done", outcome
         await self.settle()
         assert self.names(PODS) >= {"digits-trainer-0", "digits-trainer-1", "digits-server-0"}
@@ -184,7 +189,7 @@ def small_job(**spec):
     return raw_job(trainer={"minReplicas": 2, "maxReplicas": 4, "template": pod}, server={"template": pod}, **spec)
 
 
-def seat(role, ordinal, node="n1"):
+def placement(role, ordinal, node="n1"):
     return CreatePod(job=JOB, role=role, ordinal=ordinal, tier=Tier.CORE, node=node, cause=Cause.START)
 
 

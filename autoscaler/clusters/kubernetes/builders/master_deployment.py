@@ -37,17 +37,17 @@ _PORTS: Final = (("edl-members", MASTER_PORT), ("edl-metrics", METRICS_PORT))
 
 
 def build_master(
-    job: KubeJob, settings: BuildSettings, *, avoid: frozenset[NodeName] = frozenset(), seats: Sequence[NodeName] = ()
+    job: KubeJob, settings: BuildSettings, *, avoid: frozenset[NodeName] = frozenset(), nodes: Sequence[NodeName] = ()
 ) -> dict[str, Any]:
     """Return the Deployment's body.  An update replaces one master at a time, in the capacity of the one before.
 
-    `seats`: nodes with proved capacity.  Its pods prefer them and are not tied: the master of a lost node must come
+    `nodes`: nodes with proved capacity.  Its pods prefer them and are not tied: the master of a lost node must come
     back elsewhere.
     """
     template = job.template(Role.MASTER)
     labels = pod_labels(job.name, Role.MASTER, ordinal=None, tier=Tier.CORE)
     spec = prefer_spread(require_allowed_nodes(template.spec, avoid=avoid), master_selector(job.name))
-    spec = prefer_nodes(spec, seats) if seats else spec
+    spec = prefer_nodes(spec, nodes) if nodes else spec
     spec = with_identity(spec, template, master_variables(job, settings.etcd), secret=master_secret(job.name))
     container = spec["containers"][template.container]
     own = with_program(container, _COMMAND, settings.image)

@@ -34,41 +34,41 @@ _SERVER_PROBE: Final = ("python", "-m", "trainer_sdk.pserver.alive")
 
 def build_pod(
     job: KubeJob,
-    seat: CreatePod,
+    placement: CreatePod,
     settings: BuildSettings,
     *,
     is_gated: bool,
     avoid: frozenset[NodeName] = frozenset(),
 ) -> dict[str, Any]:
-    """Return the body of a trainer or server: gated without a node (`ungate_patch`), or tied to the seat's node."""
-    template = job.template(seat.role)
-    grace_s = grace_period_s(template, seat.tier, settings)
+    """Return the body of a trainer or server: gated without a node (`ungate_patch`), or tied to its node."""
+    template = job.template(placement.role)
+    grace_s = grace_period_s(template, placement.tier, settings)
     spec = require_allowed_nodes(template.spec, avoid=avoid)
     if is_gated:
         spec["schedulingGates"] = [{"name": GATE}]
     else:
-        spec = tie_to_node(spec, seat.node)
-    variables = member_variables(job, seat.role, ordinal=seat.ordinal, tier=seat.tier, grace_s=grace_s)
+        spec = tie_to_node(spec, placement.node)
+    variables = member_variables(job, placement.role, ordinal=placement.ordinal, tier=placement.tier, grace_s=grace_s)
     spec = with_identity(spec, template, variables, secret=member_secret(job.name))
-    if seat.role is Role.SERVER:
+    if placement.role is Role.SERVER:
         container = spec["containers"][template.container]
         own = with_program(container, _SERVER_COMMAND, settings.image)
         spec["containers"][template.container] = {**_liveness(container), **own}
-    if serves_peers(job, seat.role):
+    if serves_peers(job, placement.role):
         container = spec["containers"][template.container]
         spec["containers"][template.container] = {**container, "ports": _ports(container)}
     spec |= {
-        "priorityClassName": priority_class_of(job, seat, settings),
+        "priorityClassName": priority_class_of(job, placement, settings),
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": int(grace_s),
     }
-    labels = pod_labels(job.name, seat.role, ordinal=seat.ordinal, tier=seat.tier, grade=seat.grade)
+    labels = pod_labels(job.name, placement.role, ordinal=placement.ordinal, tier=placement.tier, grade=placement.grade)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             **template_metadata(template, labels),
-            "name": pod_name(job.name, seat.role, seat.ordinal),
+            "name": pod_name(job.name, placement.role, placement.ordinal),
             "namespace": job.namespace,
             "ownerReferences": [owner_reference(job)],
         },
@@ -86,14 +86,14 @@ def ungate_patch(pod: Raw, node: NodeName) -> dict[str, Any]:
     return {"spec": {"schedulingGates": gates, "affinity": tied["affinity"]}}
 
 
-def priority_class_of(job: KubeJob, seat: CreatePod, settings: BuildSettings) -> str:
+def priority_class_of(job: KubeJob, placement: CreatePod, settings: BuildSettings) -> str:
     """Return the PriorityClass of a pod (`beside-the-scheduler.md` 1 to 4); its preemption policy comes with it.
 
     With `reclaim: planner` surplus has a class of core's value, so that the scheduler never preempts it.
     """
-    if seat.tier is not Tier.SURPLUS:
+    if placement.tier is not Tier.SURPLUS:
         return job.spec.priority_class
-    return LEVEL_SURPLUS if settings.reclaim is Reclaim.PLANNER else surplus_class(max(1, seat.grade))
+    return LEVEL_SURPLUS if settings.reclaim is Reclaim.PLANNER else surplus_class(max(1, placement.grade))
 
 
 def grace_period_s(template: RoleTemplate, tier: Tier, settings: BuildSettings) -> float:

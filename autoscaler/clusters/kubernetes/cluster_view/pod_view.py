@@ -18,7 +18,7 @@ from autoscaler.clusters.kubernetes.cache.expectations import Expectations
 from autoscaler.clusters.kubernetes.cache.object_cache import Key, ObjectCache
 from autoscaler.clusters.kubernetes.cluster_view.view_delta import ChangedKeys, ViewDelta
 from autoscaler.clusters.kubernetes.objects.fields import EMPTY, ENDED_PHASES, part, text
-from autoscaler.clusters.kubernetes.objects.labels import JOB, MASTER_SEATS, ROLE
+from autoscaler.clusters.kubernetes.objects.labels import JOB, MASTER_NODES, ROLE
 from autoscaler.clusters.kubernetes.objects.names import job_key, master_name
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import job_of_master
 from autoscaler.clusters.kubernetes.parsing.pod_objects import PodContext, assign_master_ordinals, gates_of, parse_pod
@@ -69,9 +69,9 @@ class TrackedPods:
         self._job_by_label: dict[Key, JobName] = {}  # pod -> the job that its label names
         self._labelled: dict[JobName, set[Key]] = {}  # the other way round
         self._parsed: dict[Key, Pod] = {}
-        self._seats: dict[JobName, dict[PodName, Pod]] = {}
-        self._seats_of: dict[JobName, KubeJob | None] = {}  # the job from which the reserved seats were derived
-        self._seats_due: set[JobName] = set()
+        self._reservations: dict[JobName, dict[PodName, Pod]] = {}
+        self._reserved_for: dict[JobName, KubeJob | None] = {}  # the job from which its reservations were derived
+        self._reservations_due: set[JobName] = set()
         self._stamps: dict[JobName, int] = {}
         self._stamping = count(1)  # for all jobs, so that no job gets a number twice
 
@@ -89,7 +89,7 @@ class TrackedPods:
         dirty |= self._successors
         delta: ViewDelta[Pod, PodName] = ViewDelta()
         self._read_all(dirty, delta)
-        self._seats_due |= touched
+        self._reservations_due |= touched
         for job in touched:
             if job in self._labelled:
                 self._stamps[job] = next(self._stamping)
@@ -97,16 +97,16 @@ class TrackedPods:
                 self._stamps.pop(job, None)
         return delta
 
-    def reserve_master_seats(self, jobs: Mapping[JobName, KubeJob], delta: ViewDelta[Pod, PodName]) -> None:
-        """Add reserved seats of masters to `delta`, and remove those that are no longer reserved.
+    def reserve_for_masters(self, jobs: Mapping[JobName, KubeJob], delta: ViewDelta[Pod, PodName]) -> None:
+        """Add pods to `delta` that reserve the capacity of masters, and remove those that no longer do.
 
         `jobs`: those that want to run.
         """
-        edited = {job for job in self._seats if jobs.get(job) is not self._seats_of.get(job)}
-        for job in self._seats_due | edited:
+        edited = {job for job in self._reservations if jobs.get(job) is not self._reserved_for.get(job)}
+        for job in self._reservations_due | edited:
             with self._errors.isolate(job, GuardedTask.MASTER_NODES):
-                self._reserve_master_seats(job, jobs.get(job), delta)
-        self._seats_due.clear()
+                self._reserve_for_masters_of(job, jobs.get(job), delta)
+        self._reservations_due.clear()
 
     def trainers(self, jobs: Iterable[JobName]) -> dict[JobName, int]:
         """Return how many trainers of each job run or are pending."""
@@ -124,9 +124,9 @@ class TrackedPods:
         raws = self._store.objects(PODS)
         return [raws[key] for key in sorted(self._labelled.get(job, ())) if key in raws]
 
-    def seat_nodes(self, job: JobName) -> list[NodeName]:
+    def master_nodes(self, job: JobName) -> list[NodeName]:
         """Return the nodes reserved for the masters, by the annotation of the gang's pods."""
-        annotations = (text(raw, "metadata", "annotations", MASTER_SEATS) for raw in self._live_pods(job))
+        annotations = (text(raw, "metadata", "annotations", MASTER_NODES) for raw in self._live_pods(job))
         return next(([NodeName(node) for node in line.split(",")] for line in annotations if line), [])
 
     def stamp(self, job: JobName) -> int:
@@ -160,7 +160,7 @@ class TrackedPods:
             for key in all_keys
             if self._errors.attempt(object_key("pod", *key), GuardedTask.MASTER_NODES, partial(self._is_master, key))
         }
-        for key in (*(all_keys - masters), *masters):  # masters last: their seats depend on the other pods
+        for key in (*(all_keys - masters), *masters):  # masters last: their reservations depend on the other pods
             self._unread.pop(key, None)
             try:
                 self._read(key, self._find(key), delta)
@@ -281,20 +281,20 @@ class TrackedPods:
         """Return a pending master's pod with its reserved node, until the scheduler has tried to place it."""
         if pod.job is None or pod.phase is not PodPhase.PENDING or pod.place or pod.unschedulable_since_s is not None:
             return pod
-        nodes = self.seat_nodes(pod.job)
+        nodes = self.master_nodes(pod.job)
         return replace(pod, nominated_node=nodes[pod.ordinal]) if pod.ordinal < len(nodes) else pod
 
-    def _reserve_master_seats(self, job: JobName, known: KubeJob | None, delta: ViewDelta[Pod, PodName]) -> None:
-        """Reserve seats for masters that do not exist yet, or release them."""
-        seats: dict[PodName, Pod] = {}
+    def _reserve_for_masters_of(self, job: JobName, known: KubeJob | None, delta: ViewDelta[Pod, PodName]) -> None:
+        """Reserve capacity for masters that do not exist yet, or release it."""
+        reservations: dict[PodName, Pod] = {}
         if known is not None:
             come = [self._ordinals.get(text(raw, "metadata", "uid")) for raw in self._master_pods(job)]
             shape = shapes_of(known)[Role.MASTER]
-            nodes = self.seat_nodes(job)[: known.spec.master.replicas]  # annotations can be edited
+            nodes = self.master_nodes(job)[: known.spec.master.replicas]  # annotations can be edited
             free = [(ordinal, node) for ordinal, node in enumerate(nodes) if ordinal not in come]
             for ordinal, node in free[: max(0, len(nodes) - len(come))]:
                 name = PodName(f"{job_key(known.namespace, master_name(known.name))}+{ordinal}")  # no pod can have it
-                seats[name] = Pod(
+                reservations[name] = Pod(
                     name=name,
                     role=Role.MASTER,
                     tier=Tier.CORE,
@@ -304,12 +304,12 @@ class TrackedPods:
                     job=job,
                     ordinal=ordinal,
                 )
-        before = self._seats.pop(job, {})
-        self._seats_of.pop(job, None)
-        delta.gone.update(before.keys() - seats.keys())
-        delta.found.extend(pod for name, pod in seats.items() if before.get(name) != pod)
-        if seats:
-            self._seats[job], self._seats_of[job] = seats, known
+        before = self._reservations.pop(job, {})
+        self._reserved_for.pop(job, None)
+        delta.gone.update(before.keys() - reservations.keys())
+        delta.found.extend(pod for name, pod in reservations.items() if before.get(name) != pod)
+        if reservations:
+            self._reservations[job], self._reserved_for[job] = reservations, known
 
     def _live_pods(self, job: JobName) -> Iterable[Raw]:
         """Yield the job's pods that are in the view and do not terminate."""

@@ -66,7 +66,7 @@ class ViewBuilder:
         moved = self.jobs.parse_changes(changes)
         pods = self.pods.parse_changes(changes, moved)
         jobs = self.jobs.to_planner_jobs(self.classes, self.pods.trainers(self.jobs.counted))
-        self.pods.reserve_master_seats(self.jobs.active(), pods)
+        self.pods.reserve_for_masters(self.jobs.active(), pods)
         nodes = self._nodes.parse_changes(changes, now_s)
         workloads = self._workloads.parse_changes(changes, self.classes, now_s)
         quotas = read_quotas(self._store, self._reclaim, self._errors) if changes.get(RESOURCE_QUOTAS) else None

@@ -28,7 +28,7 @@ it is accepted.
 
 
 async def check_gang(
-    api: Api, job: KubeJob, seats: Iterable[CreatePod], settings: BuildSettings, *, avoid: frozenset[NodeName]
+    api: Api, job: KubeJob, placements: Iterable[CreatePod], settings: BuildSettings, *, avoid: frozenset[NodeName]
 ) -> None:
     """Dry-run the master's Deployment, a pod of it, and the first pod of each other role.
 
@@ -37,10 +37,10 @@ async def check_gang(
     """
     deployment = build_master(job, settings)
     firsts: dict[Role, CreatePod] = {}
-    for seat in seats:
-        if seat.role is not Role.MASTER:
-            firsts.setdefault(seat.role, seat)
-    pods = [build_pod(job, seat, settings, is_gated=True, avoid=avoid) for seat in firsts.values()]
+    for placement in placements:
+        if placement.role is not Role.MASTER:
+            firsts.setdefault(placement.role, placement)
+    pods = [build_pod(job, placement, settings, is_gated=True, avoid=avoid) for placement in firsts.values()]
     bodies = [(DEPLOYMENTS, deployment), *((PODS, pod) for pod in (_pod_of(job, deployment), *pods))]
     await gather_bounded((partial(_check, api, job, kind, body) for kind, body in bodies), at_once=len(bodies))
 

@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 class GateLift:
     """A gang whose gates are being removed: its capacity is proved, and no view shows it yet."""
 
-    seats: tuple[CreatePod, ...]
+    placements: tuple[CreatePod, ...]
     shapes: Mapping[Role, Shape]
     until_s: float = inf  # however long that takes
 
@@ -104,14 +104,14 @@ class GangStarter:
         job = self._views.jobs.known[action.job]
         if problem := self._find_problem(view, action, job):
             return WriteOutcome(result=WriteResult.REFUSED, message=problem)
-        seats = [seat for seat in action.pods if seat.role is not Role.MASTER]
-        masters = tuple(seat.node for seat in action.pods if seat.role is Role.MASTER)
+        placements = [placement for placement in action.pods if placement.role is not Role.MASTER]
+        masters = tuple(placement.node for placement in action.pods if placement.role is Role.MASTER)
         avoid = self._views.jobs.runtime(job).avoided_nodes
         try:
-            await check_gang(self._api, job, seats, self._settings, avoid=avoid)
+            await check_gang(self._api, job, placements, self._settings, avoid=avoid)
             await self._prepare(job)
             create = partial(self._writer.create_gated, job, avoid=avoid, masters=masters)
-            made = await gather_bounded((partial(create, seat) for seat in seats), at_once=AT_ONCE)
+            made = await gather_bounded((partial(create, placement) for placement in placements), at_once=AT_ONCE)
         except PermanentError as error:
             self._refuse(job, str(error))
             newest()
@@ -119,8 +119,10 @@ class GangStarter:
             return WriteOutcome(result=WriteResult.REFUSED, message=str(error))
         if problem := self._find_problem(newest(), action, job):
             return WriteOutcome(result=WriteResult.REFUSED, message=problem)
-        gated = [(raw, seat.node) for raw, seat in zip(made, seats, strict=True) if GATE in gates_of(raw)]
-        await self._lift(job.key, GateLift(seats=action.pods, shapes=shapes_of(job, avoid=avoid)), gated)
+        gated = [
+            (raw, placement.node) for raw, placement in zip(made, placements, strict=True) if GATE in gates_of(raw)
+        ]
+        await self._lift(job.key, GateLift(placements=action.pods, shapes=shapes_of(job, avoid=avoid)), gated)
         return WriteOutcome(result=WriteResult.DONE)
 
     async def settle(self, now_s: float) -> None:
@@ -186,21 +188,21 @@ class GangStarter:
         """Return until when the job creates nothing, because its starts failed or were refused."""
         return self.starts.backoff(job.key).held_until_s(job.generation)
 
-    def reserved_seats(self, view: ClusterView, *, besides: Collection[CreatePod]) -> list[NodePlacement]:
+    def reserved_capacity(self, view: ClusterView, *, besides: Collection[CreatePod]) -> list[NodePlacement]:
         """Return the capacity proved for gangs whose gates are being removed, as far as the view does not show it.
 
-        `besides`: seats requested now, which would be counted twice.
+        `besides`: pods requested now, which would be counted twice.
         """
         now_s = self._clock()
         lifts = {name: lift for name, lift in self._lifts.items() if now_s < lift.until_s}
         there = {(pod.job, pod.role, pod.ordinal) for pod in view.pods if pod.job in lifts} if lifts else set()
-        requested = {(seat.job, seat.role, seat.ordinal, seat.node) for seat in besides}
+        requested = {(placement.job, placement.role, placement.ordinal, placement.node) for placement in besides}
         return [
-            (seat.node, lift.shapes[seat.role])
+            (placement.node, lift.shapes[placement.role])
             for name, lift in lifts.items()
-            for seat in lift.seats
-            if (name, seat.role, seat.ordinal) not in there
-            and (name, seat.role, seat.ordinal, seat.node) not in requested
+            for placement in lift.placements
+            if (name, placement.role, placement.ordinal) not in there
+            and (name, placement.role, placement.ordinal, placement.node) not in requested
         ]
 
     # ---- internals ----------------------------------------------------------------------------------------------
@@ -229,8 +231,8 @@ class GangStarter:
 
     def _find_problem(self, view: ClusterView, action: AdmitGang, job: KubeJob) -> str:
         shapes = shapes_of(job, avoid=self._views.jobs.runtime(job).avoided_nodes)
-        placements = ((seat.node, shapes[seat.role]) for seat in action.pods)
-        held = self.reserved_seats(view, besides=action.pods)
+        placements = ((pod.node, shapes[pod.role]) for pod in action.pods)
+        held = self.reserved_capacity(view, besides=action.pods)
         return find_capacity_problem(view, placements, find_existing_pods(view, action.pods), reserved=held)
 
     async def _lift(self, job: JobName, lift: GateLift, gated: list[tuple[Raw, NodeName]]) -> None:
@@ -250,8 +252,8 @@ class GangStarter:
         known = self._views.jobs.known.get(job.key)
         if known is None or known.uid != job.uid:
             return  # the job was deleted during other writes
-        seats = self._views.pods.seat_nodes(job.key)[: job.spec.master.replicas]  # annotations can be edited
-        body = build_master(job, self._settings, seats=seats)
+        nodes = self._views.pods.master_nodes(job.key)[: job.spec.master.replicas]  # annotations can be edited
+        body = build_master(job, self._settings, nodes=nodes)
         try:
             raw = await self._create_or_find(job, body)
         except PermanentError as error:

@@ -25,7 +25,7 @@ OPT_OUT: Final = "edl.dev/opt-out"
 DRAIN: Final = "edl.dev/drain"
 """Node label, with any value: EDL's pods leave the node."""
 
-MASTER_SEATS: Final = "edl.dev/master-seats"
+MASTER_NODES: Final = "edl.dev/master-nodes"
 """An annotation on a gang's pods: the nodes reserved for the masters, which are created once the gang is bound."""
 
 REPLACES: Final = "edl.dev/replaces"

@@ -28,7 +28,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     Kind,
 )
 from autoscaler.clusters.kubernetes.objects.fields import controller_of, part, parts
-from autoscaler.clusters.kubernetes.objects.labels import GRADE, JOB, MASTER_SEATS, ORDINAL, REPLACES, ROLE, TIER
+from autoscaler.clusters.kubernetes.objects.labels import GRADE, JOB, MASTER_NODES, ORDINAL, REPLACES, ROLE, TIER
 from autoscaler.clusters.kubernetes.objects.resource_amounts import GPU
 from autoscaler.clusters.kubernetes.objects.size_limits import (
     LONGEST,
@@ -62,7 +62,7 @@ _SHORT_METADATA: Final = (
     "uid",
 )
 _LABELS: Final = (JOB, ROLE, TIER, ORDINAL, GRADE, "pod-template-hash")  # that are read
-_ANNOTATIONS: Final = (MASTER_SEATS, REPLACES)  # that are read
+_ANNOTATIONS: Final = (MASTER_NODES, REPLACES)  # that are read
 _SPEC: Final = frozenset(
     {
         "automountServiceAccountToken",

@@ -79,8 +79,8 @@ def parse_pod(raw: Raw, context: PodContext) -> Pod | None:
     """Return the pod; None for one that does not count: it has ended, or waits behind the gate of its gang."""
     if text(raw, "status", "phase") in ENDED_PHASES:
         return None
-    seat = _identity_of(raw, context)
-    if seat is None:
+    identity = _identity_of(raw, context)
+    if identity is None:
         return _external_pod(raw, context)
     phase = _phase_of(raw)
     if phase is PodPhase.GATED:
@@ -89,7 +89,7 @@ def parse_pod(raw: Raw, context: PodContext) -> Pod | None:
         phase = PodPhase.PENDING  # held by somebody else's gate: the pod keeps its proved capacity
     spec, status = part(raw, "spec"), part(raw, "status")
     shape, pin = shape_of_spec(spec, status), None
-    if seat.role is not Role.MASTER:
+    if identity.role is not Role.MASTER:
         shape, pin = split_node_pin(shape)
     node = NodeName(text(spec, "nodeName")) or None
     disruption = condition_of(raw, "DisruptionTarget")
@@ -98,15 +98,15 @@ def parse_pod(raw: Raw, context: PodContext) -> Pod | None:
         phase = PodPhase.TERMINATING  # the scheduler sets the condition a moment before it deletes the pod
     return Pod(
         name=PodName(key_of(raw)),
-        role=seat.role,
-        tier=seat.tier,
+        role=identity.role,
+        tier=identity.tier,
         shape=shape,
         phase=phase,
         priority=integer(spec, "priority"),
         node=node,
         nominated_node=None if node else pin or _nominated(raw, phase),
-        job=seat.job,
-        ordinal=seat.ordinal,
+        job=identity.job,
+        ordinal=identity.ordinal,
         created_at_s=created_at_s(raw) + context.offset_s,
         unschedulable_since_s=_unschedulable_since(raw, phase, context),
         is_preempted=is_preempted,
@@ -130,9 +130,9 @@ def deployment_of(raw: Raw) -> WorkloadName | None:
 def assign_master_ordinals(known: Mapping[str, int], uids: Iterable[str]) -> dict[str, int]:
     """Return an ordinal for each pod of a Deployment: known ones keep theirs, others get the lowest free ones."""
     live = sorted(uids)
-    seats = {uid: known[uid] for uid in live if uid in known}
-    free = (number for number in range(len(live)) if number not in set(seats.values()))
-    return seats | {uid: next(free) for uid in live if uid not in seats}
+    ordinals = {uid: known[uid] for uid in live if uid in known}
+    free = (number for number in range(len(live)) if number not in set(ordinals.values()))
+    return ordinals | {uid: next(free) for uid in live if uid not in ordinals}
 
 
 def _external_pod(raw: Raw, context: PodContext) -> Pod:

@@ -12,17 +12,17 @@ NodePlacement: TypeAlias = tuple[NodeName, Shape]
 
 def find_capacity_problem(
     view: ClusterView,
-    seats: Iterable[NodePlacement],
+    placements: Iterable[NodePlacement],
     existing: Collection[PodName],
     *,
     reserved: Iterable[NodePlacement] = (),
 ) -> str:
-    """Return why the seats do not all fit into free capacity; empty if they do.
+    """Return why the placements do not all fit into free capacity; empty if they do.
 
-    `existing`: pods that occupy some of the seats already, so that their capacity is not counted twice.  `reserved`:
-    capacity of other pods that the view does not show yet.
+    `existing`: pods that are placed so already; their capacity is not counted twice.  `reserved`: capacity of other
+    pods that the view does not show yet.
     """
-    wanted = tuple(seats)
+    wanted = tuple(placements)
     named = {node for node, _ in wanted}
     nodes = {node.name: node for node in view.nodes if node.name in named}
     free: dict[NodeName, Resources] = {name: node.allocatable for name, node in nodes.items()}
@@ -42,12 +42,12 @@ def find_capacity_problem(
     return ""
 
 
-def find_existing_pods(view: ClusterView, seats: Iterable[CreatePod]) -> frozenset[PodName]:
-    """Return the pods that occupy these very seats already, on their nodes.
+def find_existing_pods(view: ClusterView, placements: Iterable[CreatePod]) -> frozenset[PodName]:
+    """Return the pods that are placed so already, on the same nodes.
 
     A terminating pod does not count: its capacity is not free until it is gone, for its own job neither (A1).
     """
-    wanted = {(seat.job, seat.role, seat.ordinal, seat.node) for seat in seats}
+    wanted = {(placement.job, placement.role, placement.ordinal, placement.node) for placement in placements}
     jobs = {job for job, *_ in wanted}
     return frozenset(
         pod.name

@@ -20,7 +20,7 @@ from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, key_of, 
 from autoscaler.clusters.kubernetes.objects.labels import (
     GATE,
     JOB,
-    MASTER_SEATS,
+    MASTER_NODES,
     ORDINAL,
     REPLACES,
     ROLE,
@@ -54,28 +54,28 @@ class PodWriter:
         return self._expected
 
     async def create_tied(
-        self, job: KubeJob, seat: CreatePod, *, avoid: frozenset[NodeName], replaces: str = ""
+        self, job: KubeJob, placement: CreatePod, *, avoid: frozenset[NodeName], replaces: str = ""
     ) -> None:
-        """Create the pod, tied to the seat's node; an earlier attempt may have created it.
+        """Create the pod, tied to the placement's node; an earlier attempt may have created it.
 
         `replaces`: the server that it replaces (`parsing.server_replacement`).
         """
-        body = build_pod(job, seat, self._settings, is_gated=False, avoid=avoid)
+        body = build_pod(job, placement, self._settings, is_gated=False, avoid=avoid)
         if replaces:
             body["metadata"].setdefault("annotations", {})[REPLACES] = replaces
         raw = await self._create(job, body)
         if GATE in gates_of(raw):
-            await self.ungate(raw, seat.node)
-        elif text(raw, "spec", "nodeName") != seat.node and pinned_node(raw) != seat.node:
-            raise NameTakenError(f"pod {key_of(raw)} exists and is tied to another node than {seat.node}")
+            await self.ungate(raw, placement.node)
+        elif text(raw, "spec", "nodeName") != placement.node and pinned_node(raw) != placement.node:
+            raise NameTakenError(f"pod {key_of(raw)} exists and is tied to another node than {placement.node}")
 
     async def create_gated(
-        self, job: KubeJob, seat: CreatePod, *, avoid: frozenset[NodeName], masters: tuple[NodeName, ...]
+        self, job: KubeJob, placement: CreatePod, *, avoid: frozenset[NodeName], masters: tuple[NodeName, ...]
     ) -> Raw:
         """Create the pod behind the gang's scheduling gate, and return it.  `masters`: nodes reserved for masters."""
-        body = build_pod(job, seat, self._settings, is_gated=True, avoid=avoid)
+        body = build_pod(job, placement, self._settings, is_gated=True, avoid=avoid)
         if masters:
-            body["metadata"].setdefault("annotations", {})[MASTER_SEATS] = ",".join(masters)
+            body["metadata"].setdefault("annotations", {})[MASTER_NODES] = ",".join(masters)
         return await self._create(job, body)
 
     async def ungate(self, raw: Raw, node: NodeName) -> None:

@@ -46,9 +46,9 @@ class PodCommands:
         """What to run for the pod's one container.  The pod's Secrets stand as files after the call."""
         (container, *_) = parts(pod, "spec", "containers")
         name, request = text(pod, "metadata", "name"), pod_request(pod["spec"])
-        told = {text(one, "name"): _value_of(one, pod) for one in parts(container, "env")}
+        variables = {text(one, "name"): _value_of(one, pod) for one in parts(container, "env")}
         if is_member(pod):
-            told = self._of_member(told, self._mount_identity(pod))
+            variables = self._of_member(variables, self._mount_identity(pod))
         own = {"EDL_NAME": name, "HOSTNAME": name, "CUDA_VISIBLE_DEVICES": device_list(gpus)} | (
             {"PORT": str(port)} if port else {}
         )
@@ -56,7 +56,7 @@ class PodCommands:
         return Command(
             argv=_argv_of(container),
             env=inherit(self.environment, path_first=Path(sys.executable).parent, cpu_milli=request.cpu_milli)
-            | told
+            | variables
             | own,
             cwd=self.working_dir / folder if folder else self.working_dir,
             log=self.folder.log_of(name),
@@ -71,14 +71,16 @@ class PodCommands:
         """Where the job's master listens, its whole life long: `unix:PATH`."""
         return f"{SCHEME}{self.folder.sockets}/{store_name.rpartition('.')[2]}-m"
 
-    def _of_member(self, told: Mapping[str, str], identity: Path) -> dict[str, str]:
+    def _of_member(self, variables: Mapping[str, str], identity: Path) -> dict[str, str]:
         """The environment of a master, server or trainer, with sockets in place of ports."""
         kept = {
-            name: value.replace(IDENTITY_FOLDER, str(identity)) for name, value in told.items() if name not in _OF_PORTS
+            name: value.replace(IDENTITY_FOLDER, str(identity))
+            for name, value in variables.items()
+            if name not in _OF_PORTS
         }
-        master = self.socket_of(told["EDL_JOB"])
-        role = Role(told["EDL_ROLE"])
-        is_peer = role is Role.SERVER or (role is Role.TRAINER and told.get("EDL_GROUP") == "1")
+        master = self.socket_of(variables["EDL_JOB"])
+        role = Role(variables["EDL_ROLE"])
+        is_peer = role is Role.SERVER or (role is Role.TRAINER and variables.get("EDL_GROUP") == "1")
         listen = master if role is Role.MASTER else f"{SCHEME}{self.folder.sockets}" if is_peer else ""
         if "EDL_HISTORY" in kept and _goes_on_in_its_folder(kept):
             kept["EDL_HISTORY"] = ""
@@ -88,7 +90,7 @@ class PodCommands:
         """The pod's own folder with the Secret of the job's members or masters, for its owner's eyes only."""
         namespace = text(pod, "metadata", "namespace")
         volumes = parts(pod, "spec", "volumes")
-        name = next((said for volume in volumes if (said := text(volume, "secret", "secretName"))), "")
+        name = next((found for volume in volumes if (found := text(volume, "secret", "secretName"))), "")
         secret = self.secret_of(namespace, name)
         folder = self._identity_of(text(pod, "metadata", "uid"))
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -105,12 +107,12 @@ def is_member(pod: Raw) -> bool:
     return bool(text(pod, "metadata", "labels", ROLE))
 
 
-def _goes_on_in_its_folder(told: Mapping[str, str]) -> bool:
+def _goes_on_in_its_folder(variables: Mapping[str, str]) -> bool:
     """True if a master without a history of its own takes that of its checkpoint folder, which this run alone has.
 
     An object store cannot be locked: another run there would go on in the same history, and each delete the other's.
     """
-    return not told.get("EDL_CHECKPOINT_START") and is_path(told["EDL_CHECKPOINT_URI"])
+    return not variables.get("EDL_CHECKPOINT_START") and is_path(variables["EDL_CHECKPOINT_URI"])
 
 
 def _argv_of(container: Raw) -> tuple[str, ...]:

@@ -80,8 +80,8 @@ class World:
         pod.tie_break = self.chance()
         self.pods[pod.name] = pod
         self.unbound_count += 1
-        seat = (pod.owner, pod.role)
-        self._next_ordinals[seat] = max(self._next_ordinals[seat], pod.ordinal + 1)
+        key = (pod.owner, pod.role)
+        self._next_ordinals[key] = max(self._next_ordinals[key], pod.ordinal + 1)
         self.record.record_pod(pod)
         self._notify(pod, PodChange.CREATED)
         if node is not None:

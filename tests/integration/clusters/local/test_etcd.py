@@ -30,7 +30,7 @@ async def test_etcd_that_cannot_start_for_a_while_ends_no_run(etcd_binary, tmp_p
 
         async def start(_story):
             environment = {**os.environ, "EDL_ETCD": str(program)}
-            starts.append(await start_etcd(processes, folder, log, environment, say=print))
+            starts.append(await start_etcd(processes, folder, log, environment, report=print))
 
         await start("")
         keeping = asyncio.create_task(supervise_etcd(processes, log, restart=start, on_event=news.append))

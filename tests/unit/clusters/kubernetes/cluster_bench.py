@@ -13,7 +13,7 @@ from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
 from autoscaler.domain import AdmitGang, Cause, JobState, Role, Tier
 from autoscaler.fault_isolation import JobErrors
-from tests.unit.clusters.cluster_contract import Stage, seat
+from tests.unit.clusters.cluster_contract import Stage, placement
 from tests.unit.clusters.kubernetes.fake_controllers import FakeControllers, MemoryApi, MemoryServer
 from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, raw_job, template
 
@@ -84,8 +84,8 @@ def small_job(name="digits", **trainer):
 
 def gang_of(job, *, trainers=1, node="n1"):
     stage = Stage(cluster=None, job=job, nodes=(node, node), per_node=0, settle=None)
-    core = [seat(stage, number, tier=Tier.CORE, cause=Cause.START) for number in range(trainers)]
-    return AdmitGang(job=job, pods=(seat(stage, 0, role=Role.MASTER, tier=Tier.CORE, cause=Cause.START), *core))
+    core = [placement(stage, number, tier=Tier.CORE, cause=Cause.START) for number in range(trainers)]
+    return AdmitGang(job=job, pods=(placement(stage, 0, role=Role.MASTER, tier=Tier.CORE, cause=Cause.START), *core))
 
 
 class Slow:

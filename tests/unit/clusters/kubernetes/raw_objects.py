@@ -45,7 +45,7 @@ def kube_job(**fields):
     return parse_job(raw_job(**fields))
 
 
-def seat(role=Role.TRAINER, *, ordinal=0, tier=Tier.CORE, node="n1", grade=0):
+def placement(role=Role.TRAINER, *, ordinal=0, tier=Tier.CORE, node="n1", grade=0):
     return CreatePod(
         job="team-a/digits", role=role, ordinal=ordinal, tier=tier, node=node, cause=Cause.START, grade=grade
     )

@@ -84,7 +84,7 @@ def test_a_pod_that_is_tied_to_a_node_goes_nowhere_else():
 
 
 def test_a_preferred_node_is_taken_before_an_emptier_one():
-    """A master takes the seat that was proved for it, or another one when that is full."""
+    """A master takes the placement that was proved for it, or another one when that is full."""
     server = cluster("a", "b", "c")
     add(server, "w", prefer_nodes(spec(cpu="3"), ["b"]))
     schedule_pods(server, JobErrors(lambda: 0.0))

@@ -76,23 +76,23 @@ async def test_a_copy_of_a_trainer_is_somebody_elses_pod():
     assert "digits-copy" in term.bench.names(PODS)
 
 
-async def test_masters_seats_are_no_more_than_masters_whatever_an_annotation_says():
+async def test_reserved_masters_are_no_more_than_masters_whatever_an_annotation_says():
     term = await running()
     for name in ("digits-trainer-0", "digits-trainer-1", "digits-trainer-2", "digits-trainer-3", "digits-server-0"):
-        edit(term, name, annotations={"edl.dev/master-seats": ",".join(["n1", "n2"] * 50)})
+        edit(term, name, annotations={"edl.dev/master-nodes": ",".join(["n1", "n2"] * 50)})
     await term.step(3)
     assert not [pod for pod in term.leading.cluster.view().pods if "+" in pod.name]
 
 
-async def test_the_first_of_two_masters_goes_at_once_and_its_seat_is_kept():
+async def test_the_first_of_two_masters_goes_at_once_and_its_reservation_is_kept():
     """`--force --grace-period=0`: for a moment the other one alone has an ordinal."""
     term = await running(master={"replicas": 2})
     ordinals = {pod.name: pod.ordinal for pod in term.leading.cluster.view().pods if pod.role == "master"}
     first = next(name for name, ordinal in ordinals.items() if ordinal == 0)
     await term.bench.api.delete(PODS, first.split("/")[1], namespace="team-a", grace_s=0)
     await term.watch()
-    seats = {pod.ordinal: pod.name for pod in term.leading.cluster.view().pods if pod.role == "master"}
-    assert seats[0] == "team-a/digits-master+0"
+    placements = {pod.ordinal: pod.name for pod in term.leading.cluster.view().pods if pod.role == "master"}
+    assert placements[0] == "team-a/digits-master+0"
     await term.step(3)
     assert term.status()["master"]["ready"] == 2
 

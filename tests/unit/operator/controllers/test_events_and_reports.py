@@ -291,4 +291,4 @@ def test_kopf_keeps_no_template():
 
 def test_authors_of_ends_are_those_that_the_definition_knows():
     """A server that its master lets go is EDL's doing."""
-    assert {by.value for by in TerminationCause} - {"itself", "master"} <= {author.value for author in ResizeAuthor}
+    assert {cause.value for cause in TerminationCause} - {"exit", "master"} <= {author.value for author in ResizeAuthor}

@@ -65,7 +65,7 @@ async def test_a_preempted_trainer_is_put_down_to_the_scheduler():
     newest = next(one for one in term.status()["resizes"] if one["by"] == "scheduler")
     assert (newest["from"], newest["to"], newest["cause"]) == (4, 3, "Preempted")
     assert "Preempted" in term.reasons()
-    assert 'edl_evictions_total{by="scheduler",role="trainer"} 1.0' in term.metrics.render().decode()
+    assert 'edl_pod_terminations_total{cause="scheduler",role="trainer"} 1.0' in term.metrics.render().decode()
 
 
 async def test_a_trainer_that_somebody_deletes_while_its_job_waits_after_a_lost_race_is_put_down_to_them():

@@ -418,7 +418,7 @@ def test_gang_that_needs_a_second_look_starts():
 
 
 def test_job_that_may_grow_once_another_runs_is_said_to_wait():
-    """A5: the newcomer's surplus is seated anew when it runs, which here leaves one more place to the old job."""
+    """A5: the newcomer's surplus is placed anew when it runs, which here leaves one more place to the old job."""
     old = job("old", high=4, cpu_milli=2_000)
     driver = driver_of([node("a", 4_500), node("b", 4_500)], [old])
     driver.turn()

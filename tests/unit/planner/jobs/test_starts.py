@@ -33,7 +33,7 @@ def test_strict_class_lets_a_gang_take_the_surplus_of_its_own_class():
     assert {action.cause for action in driver.plan().actions} == {Cause.GANG}
 
 
-def test_seats_for_fewer_pods_than_the_gang_has_now_start_nothing():
+def test_placements_of_fewer_pods_than_the_gang_has_now_start_nothing():
     """Room was made for a minimum of 1, then the user raised it: half a gang makes no progress."""
     driver = Driver(MemoryCluster([node("a", 1_000)], [job("j", low=2)]), CALM)
     placements = tuple(CorePlacement(role=role, node="a") for role in (Role.MASTER, Role.TRAINER))
@@ -89,7 +89,7 @@ def test_who_is_held_up_by_an_older_gang_is_told_by_whom():
     assert decision(driver.plan(), "young").held_up_by == ()
 
 
-def test_gang_that_lost_a_seat_leaves_its_others_to_the_rest_of_the_plan():
+def test_gang_that_lost_a_placement_leaves_its_others_to_the_rest_of_the_plan():
     """What a dropped start had taken on the way is free again for the creation behind it."""
     driver = settled([node("a"), node("b")], [job("j", high=1)])
     driver.cluster.put(job("j", high=2), job("gang", low=2))

@@ -15,14 +15,14 @@ from autoscaler.jobs.server_count import SPARE_ORDINALS
 from master.job.domain.job_config import AfterLoss
 from master.process.master_config import Settings
 from tests.unit.clusters.kubernetes.builders.secret_files import NOW, write_files
-from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, UID, kube_job, planner_settings, seat, template
+from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, UID, kube_job, placement, planner_settings, template
 from trainer_sdk.environment import parse_environment
 from trainer_sdk.pserver.alive import LIMIT_S
 
 
-def build(seat_=None, *, settings=SETTINGS, is_gated=False, avoid=frozenset(), spec=None, **fields):
+def build(placement_=None, *, settings=SETTINGS, is_gated=False, avoid=frozenset(), spec=None, **fields):
     job = kube_job(trainer={"template": template(spec=spec, **fields)}, server={})
-    return build_pod(job, seat_ or seat(), settings, is_gated=is_gated, avoid=avoid)
+    return build_pod(job, placement_ or placement(), settings, is_gated=is_gated, avoid=avoid)
 
 
 def variables(container):
@@ -47,7 +47,7 @@ def nulls(value, path=""):
 
 def test_pod_is_owned_and_labelled():
     """Deterministic name; the job controls it; labels by the recommended convention and EDL's own."""
-    metadata = build(seat(ordinal=3, tier=Tier.SURPLUS, grade=5))["metadata"]
+    metadata = build(placement(ordinal=3, tier=Tier.SURPLUS, grade=5))["metadata"]
     assert (metadata["name"], metadata["namespace"]) == ("digits-trainer-3", "team-a")
     (owner,) = metadata["ownerReferences"]
     assert (owner["uid"], owner["controller"], owner["blockOwnerDeletion"]) == (UID, True, True)
@@ -76,7 +76,7 @@ def test_pod_is_owned_and_labelled():
 )
 def test_class_follows_tier_grade_and_reclaim(tier, grade, settings, expected):
     """Graded surplus for the scheduler to choose from, level surplus for the planner (rules 1 to 4)."""
-    spec = build(seat(tier=tier, grade=grade), settings=settings)["spec"]
+    spec = build(placement(tier=tier, grade=grade), settings=settings)["spec"]
     assert spec["priorityClassName"] == expected
     assert "preemptionPolicy" not in spec  # admission fills in the class's, and refuses another
 
@@ -85,7 +85,7 @@ def test_core_carries_the_users_class():
     """Servers and minimum trainers stand where the job's owner put them (rule 3)."""
     job = kube_job(server={}, priorityClassName="gold")
     for role in (Role.TRAINER, Role.SERVER):
-        assert build_pod(job, seat(role), SETTINGS, is_gated=False)["spec"]["priorityClassName"] == "gold"
+        assert build_pod(job, placement(role), SETTINGS, is_gated=False)["spec"]["priorityClassName"] == "gold"
     assert build_master(job, SETTINGS)["spec"]["template"]["spec"]["priorityClassName"] == "gold"
 
 
@@ -96,7 +96,7 @@ def test_core_carries_the_users_class():
 def test_grace_of_surplus_is_bounded(tier, users, limit_s, expected):
     """The web waits for it (rule 7); the SDK is told the same."""
     settings = replace(SETTINGS, surplus_grace_s=limit_s)
-    body = build(seat(tier=Tier(tier), grade=1), spec={"terminationGracePeriodSeconds": users}, settings=settings)
+    body = build(placement(tier=Tier(tier), grade=1), spec={"terminationGracePeriodSeconds": users}, settings=settings)
     assert body["spec"]["terminationGracePeriodSeconds"] == expected
     assert variables(body["spec"]["containers"][0])["EDL_GRACE_S"] == str(expected)
 
@@ -139,7 +139,7 @@ def test_users_template_stays_but_for_what_is_edls():
     )
     own["spec"]["containers"].append({**template("log")["spec"]["containers"][0], "image": "log:1"})
     own["metadata"] = {"labels": {"team": "a", "edl.dev/role": "master"}, "annotations": {"note": "x"}}
-    body = build_pod(kube_job(trainer={"template": own}), seat(), SETTINGS, is_gated=False)
+    body = build_pod(kube_job(trainer={"template": own}), placement(), SETTINGS, is_gated=False)
     main, log = body["spec"]["containers"]
     said = variables(main)
     assert (said["EDL_ROLE"], said["LR"], said["OMP_NUM_THREADS"]) == ("trainer", "0.1", "9")
@@ -158,7 +158,7 @@ def test_container_named_after_the_role_is_edls():
     """With sidecars in front of it too."""
     own = template("proxy")
     own["spec"]["containers"].append({**own["spec"]["containers"][0], "name": "trainer"})
-    body = build_pod(kube_job(trainer={"template": own}), seat(), SETTINGS, is_gated=False)
+    body = build_pod(kube_job(trainer={"template": own}), placement(), SETTINGS, is_gated=False)
     proxy, trainer = body["spec"]["containers"]
     assert "env" not in proxy
     assert variables(trainer)["EDL_ROLE"] == "trainer"
@@ -197,7 +197,7 @@ def test_trainer_and_server_environments_are_what_the_sdk_reads():
     """Version 1 of the published list; a server publishes the pod's own address."""
     job = kube_job(server={})
     for role in (Role.TRAINER, Role.SERVER):
-        body = build_pod(job, seat(role, ordinal=2, tier=Tier.CORE), SETTINGS, is_gated=False)
+        body = build_pod(job, placement(role, ordinal=2, tier=Tier.CORE), SETTINGS, is_gated=False)
         said = variables(body["spec"]["containers"][0])
         parsed = parse_environment(said, role=role)
         grace_s = 30.0 if role is Role.TRAINER else 120.0  # a server hands over what it holds
@@ -213,7 +213,7 @@ def test_trainer_and_server_environments_are_what_the_sdk_reads():
 def test_trainers_of_a_group_are_reached_by_their_peers():
     """As servers are by trainers; the master is told of the group too (ADR 0234)."""
     job = kube_job(group={"globalBatch": 256})
-    container = build_pod(job, seat(Role.TRAINER, ordinal=2, tier=Tier.CORE), SETTINGS, is_gated=False)["spec"][
+    container = build_pod(job, placement(Role.TRAINER, ordinal=2, tier=Tier.CORE), SETTINGS, is_gated=False)["spec"][
         "containers"
     ][0]
     said = variables(container)
@@ -225,7 +225,7 @@ def test_trainers_of_a_group_are_reached_by_their_peers():
 
 def test_trainers_of_other_jobs_listen_nowhere():
     pods = [
-        build_pod(job, seat(Role.TRAINER, ordinal=2, tier=Tier.CORE), SETTINGS, is_gated=False)
+        build_pod(job, placement(Role.TRAINER, ordinal=2, tier=Tier.CORE), SETTINGS, is_gated=False)
         for job in (kube_job(), kube_job(server={}))
     ]
     for pod in pods:
@@ -233,7 +233,7 @@ def test_trainers_of_other_jobs_listen_nowhere():
         assert not {"EDL_LISTEN", "EDL_ADVERTISE", "EDL_GROUP", "EDL_GLOBAL_BATCH"} & set(variables(container))
         assert "ports" not in container
     said = variables(
-        build_pod(kube_job(group={}), seat(Role.TRAINER), SETTINGS, is_gated=False)["spec"]["containers"][0]
+        build_pod(kube_job(group={}), placement(Role.TRAINER), SETTINGS, is_gated=False)["spec"]["containers"][0]
     )
     assert "EDL_GLOBAL_BATCH" not in said  # the script says it
 
@@ -313,7 +313,7 @@ def probed(**container):
         }
     }
     job = kube_job(master={"template": one}, server={"template": one})
-    server = build_pod(job, seat(role=Role.SERVER), SETTINGS, is_gated=False)["spec"]["containers"][0]
+    server = build_pod(job, placement(role=Role.SERVER), SETTINGS, is_gated=False)["spec"]["containers"][0]
     return server, build_master(job, SETTINGS)["spec"]["template"]["spec"]["containers"][0]
 
 
@@ -333,7 +333,7 @@ def test_budget_lets_one_core_pod_leave_at_a_time(core, least):
     wanted = body["spec"]["selector"]["matchLabels"].items()
     assert wanted <= build()["metadata"]["labels"].items()
     assert wanted <= build_master(kube_job(), SETTINGS)["spec"]["template"]["metadata"]["labels"].items()
-    assert not wanted <= build(seat(tier=Tier.SURPLUS, grade=1))["metadata"]["labels"].items()
+    assert not wanted <= build(placement(tier=Tier.SURPLUS, grade=1))["metadata"]["labels"].items()
 
 
 def test_no_body_has_a_null():
@@ -345,10 +345,10 @@ def test_no_body_has_a_null():
     assert all(body["metadata"]["ownerReferences"][0]["uid"] == UID for body in bodies)
 
 
-def test_masters_are_sent_to_their_proved_seats_and_not_tied_to_them():
+def test_masters_are_sent_to_their_proved_nodes_and_not_tied_to_them():
     """Elsewhere one may take the room that another gang was given; where its node is lost it comes back elsewhere."""
     tied = build_master(kube_job(), SETTINGS)["spec"]["template"]["spec"]
-    sent = build_master(kube_job(), SETTINGS, seats=["n1", "n2"])["spec"]["template"]["spec"]
+    sent = build_master(kube_job(), SETTINGS, nodes=["n1", "n2"])["spec"]["template"]["spec"]
     wishes = sent["affinity"]["nodeAffinity"].pop("preferredDuringSchedulingIgnoredDuringExecution")
     assert [one["preference"]["matchFields"][0]["values"] for one in wishes] == [["n1"], ["n2"]]
     assert {one["weight"] for one in wishes} == {100}

@@ -53,8 +53,8 @@ def read_and_build(raw):
     job = parse_job(raw)
     shapes_of(job)
     for role in (Role.TRAINER, Role.SERVER):
-        seat = CreatePod(job=job.key, role=role, ordinal=0, node="n1", tier=Tier.CORE, cause=Cause.START)
-        build_pod(job, seat, SETTINGS, is_gated=True)
+        placement = CreatePod(job=job.key, role=role, ordinal=0, node="n1", tier=Tier.CORE, cause=Cause.START)
+        build_pod(job, placement, SETTINGS, is_gated=True)
     build_master(job, SETTINGS)
     return job.refusal
 

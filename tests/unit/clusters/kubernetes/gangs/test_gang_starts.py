@@ -20,7 +20,7 @@ from autoscaler.clusters.kubernetes.objects.size_limits import LONGEST, is_longe
 from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
 from autoscaler.clusters.kubernetes.writes.pod_writer import pinned_node
 from autoscaler.domain import AdmitGang, Cause, NodeName, PodPhase, Role, Tier
-from tests.unit.clusters.cluster_contract import gang, leave, pods_of, seat
+from tests.unit.clusters.cluster_contract import gang, leave, placement, pods_of
 from tests.unit.clusters.kubernetes.cluster_bench import JOB, CutShort, Slow, gang_of, small_job
 from tests.unit.clusters.kubernetes.fake_controllers import add_job
 from tests.unit.clusters.kubernetes.raw_objects import template
@@ -36,7 +36,7 @@ class TestGangs:
         assert (gates_of(raw), pinned_node(raw)) == (frozenset(), "n1")
         assert bench.prepared == [JOB]
 
-    async def test_masters_come_when_the_gang_is_bound_and_hold_their_seat_until_then(self, bench, stage):
+    async def test_masters_come_when_the_gang_is_bound_and_their_capacity_is_reserved_until_then(self, bench, stage):
         await bench.cluster.apply(gang(stage))
         assert bench.server.all(DEPLOYMENTS) == []
         master = (await pods_of(stage))[Role.MASTER, 0]
@@ -45,7 +45,7 @@ class TestGangs:
         [made] = bench.server.all(DEPLOYMENTS)
         assert made["metadata"]["name"] == "digits-master"
         wishes = made["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][WISHES]
-        assert [one["preference"]["matchFields"][0]["values"] for one in wishes] == [["n1"]], "its proved seat"
+        assert [one["preference"]["matchFields"][0]["values"] for one in wishes] == [["n1"]], "its proved placement"
         master = (await pods_of(stage))[Role.MASTER, 0]
         assert master.phase is PodPhase.READY
         assert len(await pods_of(stage)) == 2
@@ -121,7 +121,7 @@ class TestGangs:
         bench.cluster._writer._api = PatchLost(bench.api)
         assert (await bench.cluster.apply(gang_of(JOB, trainers=2))).result is WriteResult.FAILED
         bench.cluster._writer._api = bench.api
-        outcomes = [await bench.cluster.apply(seat(stage, number)) for number in (2, 3)]
+        outcomes = [await bench.cluster.apply(placement(stage, number)) for number in (2, 3)]
         assert [outcome.result for outcome in outcomes] == [WriteResult.DONE, WriteResult.REFUSED]
         assert outcomes[1].message == "node n1 has no free capacity any more"
 
@@ -146,7 +146,7 @@ class TestGangs:
             if raw["metadata"]["name"].startswith("digits-trainer"):
                 await bench.cluster.delete_pod(raw)
         await bench.refresh()
-        again = [seat(stage, number, tier=Tier.CORE, cause=Cause.START) for number in ordinals]
+        again = [placement(stage, number, tier=Tier.CORE, cause=Cause.START) for number in ordinals]
         outcome = await bench.cluster.apply(AdmitGang(job=JOB, pods=tuple(again)))
         assert (outcome.result, outcome.message) == (WriteResult.REFUSED, "node n1 has no free capacity any more")
 
@@ -213,8 +213,8 @@ class TestGangs:
     async def test_room_that_goes_while_the_gang_is_gated_leaves_it_gated(self, bench, stage):
         made = bench.cluster._writer.create_gated
 
-        async def take_the_room(job, seat, **more):
-            raw = await made(job, seat, **more)
+        async def take_the_room(job, placement, **more):
+            raw = await made(job, placement, **more)
             node = bench.server.get(NODES, None, "n1")
             bench.server.rewrite(NODES, node, node | {"spec": {"unschedulable": True}})
             await bench.refresh()

@@ -9,7 +9,7 @@ from autoscaler.clusters.kubernetes.api.api_port import Listing
 from autoscaler.clusters.kubernetes.api.kinds import LIMIT_RANGES, PODS, RESOURCE_QUOTAS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungate_patch
 from autoscaler.clusters.kubernetes.objects.fields import controller_of
-from autoscaler.clusters.kubernetes.objects.labels import MASTER_SEATS, REPLACES
+from autoscaler.clusters.kubernetes.objects.labels import MASTER_NODES, REPLACES
 from autoscaler.clusters.kubernetes.objects.node_affinity import MOST_AVOIDED
 from autoscaler.clusters.kubernetes.objects.size_limits import LONGEST, LONGEST_TEMPLATE, is_longer
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import parse_workload
@@ -38,9 +38,9 @@ from tests.unit.clusters.kubernetes.raw_objects import (
     UID,
     as_stored,
     kube_job,
+    placement,
     raw_job,
     raw_pod,
-    seat,
     template,
 )
 
@@ -69,7 +69,9 @@ FAILED = {"name": "main", "state": {"terminated": {"exitCode": 3, "reason": "Err
 
 
 def own(**fields):
-    return as_stored(build_pod(kube_job(server={}), seat(Role.TRAINER, ordinal=3), SETTINGS, is_gated=False)) | fields
+    return (
+        as_stored(build_pod(kube_job(server={}), placement(Role.TRAINER, ordinal=3), SETTINGS, is_gated=False)) | fields
+    )
 
 
 def external(*, status=None, owner=WEB, **spec):
@@ -82,8 +84,8 @@ def external(*, status=None, owner=WEB, **spec):
 
 
 def gated():
-    pod = as_stored(build_pod(kube_job(), seat(Role.TRAINER), SETTINGS, is_gated=True))
-    pod["metadata"]["annotations"] = {MASTER_SEATS: "n1,n2", "kubectl.kubernetes.io/last-applied": "{}"}
+    pod = as_stored(build_pod(kube_job(), placement(Role.TRAINER), SETTINGS, is_gated=True))
+    pod["metadata"]["annotations"] = {MASTER_NODES: "n1,n2", "kubectl.kubernetes.io/last-applied": "{}"}
     return pod
 
 
@@ -121,7 +123,7 @@ def told(raw):
         "end": end,
         "own": own_pods(kube_job(), [raw]) == [raw],
         "is": (has_ended(raw), is_gated(raw), is_leaving(raw), is_ready(raw)),
-        "seats": ((raw["metadata"].get("annotations") or {}).get(MASTER_SEATS)),
+        "master nodes": ((raw["metadata"].get("annotations") or {}).get(MASTER_NODES)),
         "whose place it takes": ((raw["metadata"].get("annotations") or {}).get(REPLACES)),
         "address": (raw.get("status") or {}).get("podIP"),
         "ungated": ungate_patch(raw, "n7") if gates_of(raw) else None,
@@ -175,9 +177,9 @@ def zones(count):
 @pytest.mark.parametrize("is_gated", [True, False])
 def test_pod_of_a_job_is_held_whole_with_all_that_edl_adds_to_its_terms(is_gated):
     """Held short, it had lost its gate and its node: the gang stood admitted for ever."""
-    body = build_pod(parse_job(zones(20)), seat(Role.TRAINER), SETTINGS, is_gated=is_gated, avoid=BROKEN)
+    body = build_pod(parse_job(zones(20)), placement(Role.TRAINER), SETTINGS, is_gated=is_gated, avoid=BROKEN)
     raw = as_stored(body)
-    raw["metadata"]["annotations"] = {MASTER_SEATS: "n1,n2", REPLACES: "digits-server-0/first"}
+    raw["metadata"]["annotations"] = {MASTER_NODES: "n1,n2", REPLACES: "digits-server-0/first"}
     assert is_longer(raw["spec"]["affinity"], 10 * LONGEST)
     assert told(trim_pod(raw)) == told(raw)
 
@@ -193,7 +195,7 @@ BIG = "x" * 100_000
 MANY = {f"example.com/{number}": "1" for number in range(10_000)}
 LONG = {
     "labels": {"metadata": {"labels": {f"label-{number}": BIG[:60] for number in range(2_000)}}},
-    "annotations that are read": {"metadata": {"annotations": {MASTER_SEATS: BIG, REPLACES: BIG}}},
+    "annotations that are read": {"metadata": {"annotations": {MASTER_NODES: BIG, REPLACES: BIG}}},
     "finalizers": {"metadata": {"finalizers": [f"example.com/{number}" for number in range(20_000)]}},
     "owners": {"metadata": {"ownerReferences": [WEB, *({**WEB, "controller": False} for _ in range(5_000))]}},
     "tolerations": {"spec": {"tolerations": [{"key": f"k{number}"} for number in range(5_000)]}},

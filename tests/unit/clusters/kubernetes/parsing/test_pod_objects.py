@@ -21,8 +21,8 @@ from tests.unit.clusters.kubernetes.raw_objects import (
     as_stored,
     condition,
     kube_job,
+    placement,
     raw_pod,
-    seat,
 )
 
 CONTEXT = PodContext(jobs={UID: "team-a/digits"}, masters={"team-a/digits-master": UID})
@@ -31,10 +31,10 @@ WEB_OWNER = {"kind": "ReplicaSet", "name": "web-7c9", "controller": True}
 
 def own(role=Role.TRAINER, *, is_gated=False, **fields):
     job = kube_job(server={})
-    return as_stored(build_pod(job, seat(role, **fields), SETTINGS, is_gated=is_gated))
+    return as_stored(build_pod(job, placement(role, **fields), SETTINGS, is_gated=is_gated))
 
 
-def test_own_pod_is_read_with_its_seat():
+def test_own_pod_is_read_with_its_identity_and_node():
     """Role, ordinal, tier and owner come from what was fixed at creation; un-gated it stands where it is tied to."""
     pod = parse_pod(own(ordinal=3, tier=Tier.SURPLUS, grade=5, node="n7"), CONTEXT)
     assert (pod.name, pod.job, pod.role, pod.ordinal, pod.tier) == (

@@ -14,14 +14,14 @@ from autoscaler.clusters.kubernetes.parsing.server_replacement import (
     replacement_annotation,
 )
 from autoscaler.domain import PodPhase, Role
-from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, UID, as_stored, kube_job, seat
+from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, UID, as_stored, kube_job, placement
 
 JOB = kube_job(server={})
 CONTEXT = PodContext(jobs={UID: "team-a/digits"})
 
 
 def server(ordinal, *, uid, **metadata):
-    pod = as_stored(build_pod(JOB, seat(Role.SERVER, ordinal=ordinal), SETTINGS, is_gated=False), uid=uid)
+    pod = as_stored(build_pod(JOB, placement(Role.SERVER, ordinal=ordinal), SETTINGS, is_gated=False), uid=uid)
     return pod | {"metadata": pod["metadata"] | metadata}
 
 

@@ -14,7 +14,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
 )
 from autoscaler.clusters.kubernetes.gangs.start_backoff import BIND_LIMIT_S
 from autoscaler.domain import Cause, DeletePod, JobState, Role
-from tests.unit.clusters.cluster_contract import gang, leave, pods_of, seat
+from tests.unit.clusters.cluster_contract import gang, leave, placement, pods_of
 from tests.unit.clusters.kubernetes.cluster_bench import JOB, CutShort, Slow, gang_of, small_job
 from tests.unit.clusters.kubernetes.fake_controllers import add_job
 from tests.unit.clusters.kubernetes.raw_objects import template
@@ -30,41 +30,41 @@ class TestPods:
     async def test_a_pod_whose_answer_was_lost_occupies_its_room(self, bench, stage):
         await bench.cluster.apply(gang(stage))
         bench.cluster._writer._api = CutShort(bench.api, 0)
-        assert (await bench.cluster.apply(seat(stage, 1))).result is WriteResult.FAILED
+        assert (await bench.cluster.apply(placement(stage, 1))).result is WriteResult.FAILED
         assert (await pods_of(stage))[Role.TRAINER, 1].place == "n1"
         bench.cluster._writer._api = bench.api
-        assert (await bench.cluster.apply(seat(stage, 1))).result is WriteResult.DONE
+        assert (await bench.cluster.apply(placement(stage, 1))).result is WriteResult.DONE
 
     async def test_room_is_given_away_once_though_creations_overlap(self, bench, stage):
         """The loop sends sixteen at a time, and the planner may have seen more room than there is by now."""
         await bench.cluster.apply(gang(stage))
-        await bench.cluster.apply(seat(stage, 1))  # of four CPUs three are taken
+        await bench.cluster.apply(placement(stage, 1))  # of four CPUs three are taken
         bench.cluster._writer._api = Slow(bench.api)
-        outcomes = await asyncio.gather(*(bench.cluster.apply(seat(stage, number)) for number in (2, 3)))
+        outcomes = await asyncio.gather(*(bench.cluster.apply(placement(stage, number)) for number in (2, 3)))
         assert [outcome.result for outcome in outcomes] == [WriteResult.DONE, WriteResult.REFUSED]
         assert "node n1 has no free capacity any more" in outcomes[1].message
 
     async def test_room_of_a_creation_that_was_refused_is_free_again(self, bench, stage):
         await bench.cluster.apply(gang(stage))
-        await bench.cluster.apply(seat(stage, 1))
+        await bench.cluster.apply(placement(stage, 1))
         bench.server.admissions = (refuse_pods,)
-        assert (await bench.cluster.apply(seat(stage, 2))).result is WriteResult.REFUSED
+        assert (await bench.cluster.apply(placement(stage, 2))).result is WriteResult.REFUSED
         bench.server.admissions = ()
         bench.now_s += 10.0  # the pause after a refusal
         await bench.refresh()
-        assert (await bench.cluster.apply(seat(stage, 3))).result is WriteResult.DONE
+        assert (await bench.cluster.apply(placement(stage, 3))).result is WriteResult.DONE
 
     async def test_refusals_side_by_side_count_as_one(self, bench, stage):
         """Else the pause after the first would be the longest at once."""
         await bench.cluster.apply(gang(stage))
         bench.server.admissions = (refuse_pods,)
         bench.cluster._writer._api = Slow(bench.api)
-        outcomes = await asyncio.gather(*(bench.cluster.apply(seat(stage, n, node=1)) for n in (1, 2, 3)))
+        outcomes = await asyncio.gather(*(bench.cluster.apply(placement(stage, n, node=1)) for n in (1, 2, 3)))
         assert {outcome.message for outcome in outcomes} == {"exceeded quota: small"}
         bench.server.admissions = ()
         bench.now_s += 10.0
         await bench.refresh()
-        assert (await bench.cluster.apply(seat(stage, 1, node=1))).result is WriteResult.DONE
+        assert (await bench.cluster.apply(placement(stage, 1, node=1))).result is WriteResult.DONE
 
     async def test_a_deletion_that_fails_holds_up_no_other_job(self, bench, stage):
         """Of a gang that lost its race one pod cannot be deleted; beside it another gang waits for its master."""
@@ -94,7 +94,7 @@ class TestPods:
         pods = bench.cluster.views.pods
         assert bench.names() == set()
         assert before > pods.stamp(JOB) == 0
-        assert pods._labelled == pods._stamps == pods._job_by_label == pods._seats == {}
+        assert pods._labelled == pods._stamps == pods._job_by_label == pods._reservations == {}
 
     async def test_a_name_held_by_a_pod_of_somebody_else_is_refused(self, bench, stage):
         await bench.cluster.apply(gang(stage))
@@ -103,7 +103,7 @@ class TestPods:
             "spec": template(cpu="1")["spec"],
         }
         await bench.api.create(PODS, foreign)
-        outcome = await bench.cluster.apply(seat(stage, 1))
+        outcome = await bench.cluster.apply(placement(stage, 1))
         assert (outcome.result, outcome.message) == (
             WriteResult.REFUSED,
             "pod team-a/digits-trainer-1 exists and is not owned by this job",
@@ -111,7 +111,7 @@ class TestPods:
 
     async def test_a_pod_that_changed_since_it_was_chosen_is_not_deleted(self, bench, stage):
         await bench.cluster.apply(gang(stage))
-        await bench.cluster.apply(seat(stage, 1))
+        await bench.cluster.apply(placement(stage, 1))
         chosen = (await pods_of(stage))[Role.TRAINER, 1]
         bench.rest.settle()  # it is bound meanwhile, and the watch has not said so
         outcome = await bench.cluster.apply(leave(stage, chosen))
@@ -122,14 +122,14 @@ class TestPods:
         """Planned again at once it would be refused again at once, ten times a second."""
         await bench.cluster.apply(gang(stage))
         await bench.cluster.changed(0.0)
-        assert (await bench.cluster.apply(seat(stage, 1, node=0, role=Role.MASTER))).result is WriteResult.REFUSED
+        assert (await bench.cluster.apply(placement(stage, 1, node=0, role=Role.MASTER))).result is WriteResult.REFUSED
         assert not await bench.cluster.changed(0.0)
 
     async def test_a_surplus_pod_not_bound_in_time_goes_alone(self, bench, stage):
         await bench.cluster.apply(gang(stage))
         await bench.settle()
         bench.rest.holds_back = {"digits-trainer-1"}
-        await bench.cluster.apply(seat(stage, 1))
+        await bench.cluster.apply(placement(stage, 1))
         await bench.settle()
         bench.now_s += BIND_LIMIT_S
         await bench.settle()
@@ -140,7 +140,7 @@ class TestPods:
         await bench.cluster.apply(gang(stage))
         await bench.settle()
         bench.rest.holds_back = {"digits-trainer-1"}
-        await bench.cluster.apply(seat(stage, 1))
+        await bench.cluster.apply(placement(stage, 1))
         await bench.api.delete(DEPLOYMENTS, "digits-master", namespace="team-a")
         await bench.settle()
         assert len(bench.server.all(DEPLOYMENTS)) == 1
