@@ -1,4 +1,4 @@
-"""Commits of a group: copies are asked for, offered, and become head in one transaction (rules 84 to 90).
+"""Commits of a group: copies are asked for, offered in shards, and become head in one transaction (rules 84 to 90).
 
 A copy is an ancestor of the group's current state if its stamp is the record's number, or that of the generation that
 the record is planned from.  The transaction compares record, lineage and head, so that holds when it lands (87).
@@ -11,7 +11,7 @@ from typing import Final
 
 from master.api.checkpoints.manifest import Manifest
 from master.api.group_shares import copy_marks, data_of
-from master.api.messages.generations import CopyWanted, Generation, OfferState
+from master.api.messages.generations import CopyFailed, CopyWanted, Generation, OfferState
 from master.api.messages.to_members import OfferAnswered
 from master.group.generations import is_gathering
 from master.group.group_events import CheckpointDue
@@ -23,6 +23,8 @@ from master.job.state.bucket_marks import manifest_id
 
 ASK_AGAIN_NS: Final = 60 * SECOND  # after a copy was asked for in vain
 MOST_SHARDS: Final = 4096
+_OTHER_ARRAYS: Final = "two trainers' replicas consist of different arrays: replicate() must get the same parts on all"
+_SHARD_LACKS: Final = "another trainer could not write its shard"
 
 
 def ask_for_copy(turn: GroupTurn) -> None:
@@ -68,24 +70,43 @@ def handle_offer(turn: GroupTurn, replica: Replica, said: OfferState) -> None:
         turn.send(replica.key, OfferAnswered(offer=said.offer, manifest=head.id))
         return
     if reason := _problem(state, said):
+        if reason == _OTHER_ARRAYS:
+            turn.change(pace=replace(state.pace, problem=reason))
         turn.send(replica.key, OfferAnswered(offer=said.offer, manifest=None, reason=reason))
         return
     offer = ShardOffer(member=replica.key, offer=said.offer, stamp=said.stamp, file=said.file)
-    if (commit.state, commit.skipped, commit.shards) == (said.state, said.skipped, said.shards):
+    is_open = commit.phase in (CopyPhase.IDLE, CopyPhase.OFFERED)
+    if _is_of(commit, said):
         known = commit.offers.get(said.shard)
-        if commit.phase in (CopyPhase.IDLE, CopyPhase.OFFERED) or (known and known.file == said.file):
+        if is_open or (known and known.file == said.file):
             turn.change(commit=replace(commit, offers=commit.offers.put(said.shard, offer)))
-    elif commit.phase in (CopyPhase.IDLE, CopyPhase.OFFERED):
+    elif is_open:
         turn.change(
             commit=StateCommit(
                 phase=CopyPhase.OFFERED,
                 state=said.state,
                 skipped=said.skipped,
                 shards=said.shards,
+                contents=said.contents,
                 offers=StateCommit().offers.put(said.shard, offer),
             )
         )
     _record(turn)
+
+
+def _is_of(commit: StateCommit, said: OfferState) -> bool:
+    """True for a shard of the checkpoint under way (rule 88)."""
+    mine = (commit.state, commit.skipped, commit.shards, commit.contents)
+    return mine == (said.state, said.skipped, said.shards, said.contents)
+
+
+def handle_copy_failed(turn: GroupTurn, replica: Replica, said: CopyFailed) -> None:
+    """The other shards of that state are given up; the next copy is asked for after a pause that doubles."""
+    commit = turn.state.commit
+    _postpone(turn, f"{replica.key.name}: {said.reason}")
+    turn.change(pace=replace(turn.state.pace, failed=said.state))
+    if commit.phase is CopyPhase.OFFERED and (commit.state, commit.shards) == (said.state, said.shards):
+        _refuse_all(turn, commit, _SHARD_LACKS)
 
 
 def is_current(state: GroupState, stamp: int) -> bool:
@@ -114,6 +135,22 @@ def _problem(state: GroupState, said: OfferState) -> str:
         return f"the marks of {said.file.name} are not those of its step"
     if said.file.lineage != said.state.lineage:
         return f"{said.file.name} is of lineage {said.file.lineage}"
+    if said.shards > 1:
+        return _problem_of_shard(state, said)
+    return ""
+
+
+def _problem_of_shard(state: GroupState, said: OfferState) -> str:
+    """Rule 88: a shard is of use only where the others come, and are cut from the same arrays."""
+    commit = state.commit
+    if said.state == state.pace.failed:
+        return _SHARD_LACKS
+    if commit.phase is not CopyPhase.OFFERED or commit.state is None:
+        return ""
+    if commit.state > said.state:
+        return f"a copy of step {commit.state.step} is under way"
+    if (commit.state, commit.shards) == (said.state, said.shards) and commit.contents != said.contents:
+        return _OTHER_ARRAYS
     return ""
 
 
@@ -157,20 +194,33 @@ def handle_manifest_written(turn: GroupTurn, event: ManifestWritten) -> None:
 
 def handle_manifest_write_failed(turn: GroupTurn, event: ManifestWriteFailed) -> None:
     """The writers are told, so they copy again; the next copy is asked for after a pause that doubles."""
-    commit, config, pace = turn.state.commit, turn.state.config, turn.state.pace
+    commit = turn.state.commit
     if commit.phase is not CopyPhase.RECORDING or commit.manifest is None or commit.manifest.id != event.manifest:
         return
     problem = f"the manifest could not be written: {event.reason}"
+    _refuse_all(turn, commit, problem)
+    _postpone(turn, problem)
+    turn.change(pace=replace(turn.state.pace, final_asked=None))
+
+
+def _refuse_all(turn: GroupTurn, commit: StateCommit, reason: str) -> None:
     for offer in commit.offers.values():
-        turn.send(offer.member, OfferAnswered(offer=offer.offer, manifest=None, reason=problem))
+        turn.send(offer.member, OfferAnswered(offer=offer.offer, manifest=None, reason=reason))
+    turn.change(commit=StateCommit())
+
+
+def _postpone(turn: GroupTurn, problem: str) -> None:
+    config, pace = turn.state.config, turn.state.pace
     pause_ns = min(config.retry_last_ns, config.retry_first_ns << min(pace.refusals, 16))
-    again = replace(pace, due=turn.after(pause_ns), refusals=pace.refusals + 1, problem=problem, final_asked=None)
-    turn.change(commit=StateCommit(), pace=again)
+    turn.change(pace=replace(pace, due=turn.after(pause_ns), refusals=pace.refusals + 1, problem=problem))
 
 
 def swap(turn: GroupTurn) -> None:
     """Moves head to the written manifest, if its stamps are still current; else writers ask again (rule 86)."""
     state, commit = turn.state, turn.state.commit
+    if commit.phase is CopyPhase.OFFERED and not all(is_current(state, one.stamp) for one in commit.offers.values()):
+        turn.change(commit=StateCommit())  # who keeps its copy stamps and offers it anew
+        return
     if commit.phase is not CopyPhase.WRITTEN or state.writing or commit.manifest is None or state.lineage is None:
         return
     is_ancestor = all(is_current(state, offer.stamp) for offer in commit.offers.values())
@@ -187,7 +237,7 @@ def handle_swapped(turn: GroupTurn) -> None:
     state, commit = turn.state, turn.state.commit
     assert commit.manifest is not None
     due = turn.after(state.config.checkpoint_every_ns)
-    pace = replace(state.pace, due=due, refusals=0, problem="", committed_at=turn.now)
+    pace = replace(state.pace, due=due, refusals=0, problem="", failed=None, committed_at=turn.now)
     turn.change(head=commit.manifest, commit=StateCommit(), pace=pace)
     for offer in commit.offers.values():
         turn.send(offer.member, OfferAnswered(offer=offer.offer, manifest=commit.manifest.id))

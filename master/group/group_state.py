@@ -136,6 +136,7 @@ class StateCommit:
     state: StateId | None = None
     skipped: PositionSet = EMPTY
     shards: int = 1
+    contents: str = ""  # of the replica that all shards are cut from
     offers: FrozenMap[int, ShardOffer] = _NO_OFFERS
     manifest: Manifest | None = None
 
@@ -149,6 +150,7 @@ class CopyPace:
     final_asked: tuple[int, MemberName] | None = None  # generation and member that were asked for the last step's copy
     refusals: int = 0
     problem: str = ""
+    failed: StateId | None = None  # a shard of this state could not be written, so the others make no checkpoint
     committed_at: Instant | None = None
 
 

@@ -11,7 +11,14 @@ from typing import Any, Final
 
 from master.api.identities import Lineage, Term
 from master.api.messages.from_members import Declare, Failed, FinalSaved, Leave, MemberMessage
-from master.api.messages.generations import GroupProgress, LeaveRequest, LeftGeneration, OfferState, RegisterReplica
+from master.api.messages.generations import (
+    CopyFailed,
+    GroupProgress,
+    LeaveRequest,
+    LeftGeneration,
+    OfferState,
+    RegisterReplica,
+)
 from master.api.messages.to_members import Fenced, Refused
 from master.api.servers_answer import ServersAnswer
 from master.errors import InvariantViolationError
@@ -122,6 +129,7 @@ MESSAGE_HANDLERS: Final[Mapping[type[MemberMessage], Callable[[GroupTurn, Replic
     LeftGeneration: reports.handle_left,
     GroupProgress: reports.handle_progress,
     OfferState: commits.handle_offer,
+    CopyFailed: commits.handle_copy_failed,
     LeaveRequest: reports.handle_leave_request,
     Failed: suspects.handle_failed,
     FinalSaved: ending.handle_final_saved,

@@ -21,8 +21,9 @@ from master.api.identities import (
 from master.api.messages.checkpoint_files import BucketMarks
 from master.api.messages.generations import StateId
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.group.captured_state import write_copy
+from trainer_sdk.group.array_cuts import shard_of
 from trainer_sdk.group.port import CapturedState
+from trainer_sdk.group.replica_files import write_shard
 from trainer_sdk.pserver.tables.bucket_codec import encode_bucket
 from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.tables.model import Model
@@ -38,10 +39,14 @@ def commit_copy(
     step: int,
     skipped: PositionSet = EMPTY,
     parent: Manifest | None = None,
+    shards: int = 1,
 ) -> Manifest:
     """The checkpoint of this step, which is the folder's last one."""
     state = StateId(lineage=Lineage(2), generation=5, step=step)
-    record = write_copy(storage, f"replica-{step}.npz", captured, dataset=DATASET, state=state, skipped=skipped)
+    records = []
+    for shard in range(shards):
+        name, part = f"replica-{step}-{shard}.safetensors", shard_of(captured, shard, shards)
+        records.append(write_shard(storage, name, part, dataset=DATASET, state=state, skipped=skipped)[0])
     manifest = _manifest(f"000002-0000000001-{step:06}-0a", data=data_of(DATASET, step) - skipped, step=step)
     return _commit(
         storage,
@@ -50,7 +55,8 @@ def commit_copy(
             parent=None if parent is None else parent.id,
             lineage=state.lineage,
             quarantine=skipped,
-            files=(record,),
+            files=tuple(records),
+            bucket_count=shards,
             state=state,
         ),
     )

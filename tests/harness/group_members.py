@@ -22,7 +22,7 @@ from tests.harness.master_process import JOB, MasterProcess
 from tests.harness.master_status import get_status, try_status
 from tests.harness.waiting import wait_for_async
 from tests.programs.group_counter import DATASET
-from trainer_sdk.group.captured_state import read_copy
+from trainer_sdk.group.replica_files import read_copy
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 TRAINING = ("compute", "load", "reduce", "script")
@@ -117,8 +117,7 @@ class GroupMembers:
         assert audit.is_sound, audit.problems
         assert audit.head.is_complete
         assert len(audit.head.quarantine) == len(skipped)
-        (file,) = audit.head.files
-        loaded = read_copy(open_storage(self.master.checkpoints), file)
+        loaded = read_copy(open_storage(self.master.checkpoints), audit.head.files)
         assert loaded.state == audit.head.state
         counted, weights = (loaded.captured.arrays[name] for name in self._arrays)
         np.testing.assert_allclose(counted, counts, atol=1e-6)

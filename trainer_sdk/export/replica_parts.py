@@ -10,30 +10,30 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import numpy as np
+
 from trainer_sdk.errors import CheckpointError
-from trainer_sdk.export.array_archive import ArrayArchive
 from trainer_sdk.export.saved_tensors import MODEL, SavedPart, SavedTensor
+from trainer_sdk.export.stored_arrays import StoredArrays
 from trainer_sdk.group.port import CapturedState
 
 _STATE_VERSION: Final = 1  # of `trainer_sdk.torch.replica_state`
 
 
-def replica_parts(file: str, captured: CapturedState, archive: ArrayArchive) -> dict[str, SavedPart]:
-    """The parts by name.  `archive` holds the arrays of `captured`.  Raises CheckpointError, naming the file."""
+def replica_parts(file: str, captured: CapturedState, arrays: StoredArrays) -> dict[str, SavedPart]:
+    """The parts by name.  `arrays` holds the arrays of `captured`.  Raises CheckpointError, naming the file."""
     parts = _encoded_parts(file, captured.meta)
     if parts is None:
-        return {
-            MODEL: SavedPart(name=MODEL, tensors={name: _tensor(archive, name, captured.dtypes) for name in archive})
-        }
+        return {MODEL: SavedPart(name=MODEL, tensors={name: _tensor(arrays, name, captured.dtypes) for name in arrays})}
     found: dict[str, SavedPart] = {}
     for name, encoded in parts.items():
         places = dict(_places(encoded, ""))
-        if missing := [source for source in places.values() if source is not None and source not in archive]:
+        if missing := [source for source in places.values() if source is not None and source not in arrays]:
             raise CheckpointError(file, f"its part {name!r} lacks the array {missing[0]!r}")
         found[name] = SavedPart(
             name=name,
             tensors={
-                path: _tensor(archive, source, captured.dtypes) for path, source in places.items() if source is not None
+                path: _tensor(arrays, source, captured.dtypes) for path, source in places.items() if source is not None
             },
             left_out=tuple(path for path, source in places.items() if source is None),
         )
@@ -74,12 +74,13 @@ def _join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def _tensor(archive: ArrayArchive, source: str, dtypes: Mapping[str, str]) -> SavedTensor:
-    carrier, shape = archive.describe(source)
+def _tensor(arrays: StoredArrays, source: str, dtypes: Mapping[str, str]) -> SavedTensor:
+    one = arrays.shapes[source]
+    carrier = np.dtype(one.dtype)
     return SavedTensor(
         dtype=dtypes.get(source, carrier.name),
         carrier=carrier,
-        shape=shape,
+        shape=one.shape,
         source=source,
-        load=lambda: archive[source],
+        load=lambda: arrays[source],
     )

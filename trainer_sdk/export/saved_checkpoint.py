@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
-
-import numpy as np
 
 from master.api.checkpoints.audit import audit_storage, contradictions
 from master.api.checkpoints.checkpoint_files import check_file, read_manifest, read_retired
@@ -16,14 +13,12 @@ from master.api.checkpoints.storage import Storage
 from master.api.errors import StorageMissingError
 from master.api.identities import ManifestId
 from trainer_sdk.errors import CheckpointError, UsageError
-from trainer_sdk.export.array_archive import ArrayArchive
 from trainer_sdk.export.replica_parts import replica_parts
 from trainer_sdk.export.saved_tensors import MODEL, SavedPart
+from trainer_sdk.export.stored_arrays import StoredArrays
 from trainer_sdk.export.table_parts import tables_part
-from trainer_sdk.group.captured_state import ARRAY_PREFIX, REST_NAME, digest_arrays, parse_copy
+from trainer_sdk.group.captured_state import digest_arrays
 from trainer_sdk.group.port import CapturedState
-
-_NO_REST: Final = np.empty(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,17 +67,13 @@ def open_checkpoint(storage: Storage, manifest: Manifest) -> SavedCheckpoint:
         return SavedCheckpoint(manifest=manifest, parts={MODEL: tables_part(storage, manifest)})
     if manifest.state is None:
         raise UsageError(f"checkpoint {manifest.id} holds neither tables nor a replica of a group: not supported")
-    if len(manifest.files) > 1:
-        raise UsageError(f"checkpoint {manifest.id} holds one replica in {len(manifest.files)} shards: not supported")
-    (file,) = manifest.files
-    archive = ArrayArchive(storage, file, prefix=ARRAY_PREFIX)
-    rest = ArrayArchive(storage, file).get(REST_NAME, _NO_REST)
-    loaded = parse_copy(file.name, rest, archive)
+    arrays, file = StoredArrays(storage, manifest.files), manifest.files[0]
+    loaded = arrays.loaded()
     if (loaded.state, loaded.skipped) != (manifest.state, manifest.quarantine):
         description = f"step {loaded.state.step} of generation {loaded.state.generation}, skipped {loaded.skipped}"
         meant = f"step {manifest.state.step} of generation {manifest.state.generation}, skipped {manifest.quarantine}"
         raise CheckpointError(file.name, f"is of {description}; its manifest says {meant}")
-    parts = replica_parts(file.name, loaded.captured, archive)
+    parts = replica_parts(file.name, loaded.captured, arrays)
     return SavedCheckpoint(manifest=manifest, parts=parts, captured=loaded.captured)
 
 

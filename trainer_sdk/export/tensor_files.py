@@ -9,7 +9,6 @@ Tensors are read and written one after another, so that one of them is in memory
 
 from __future__ import annotations
 
-import json
 import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -22,19 +21,10 @@ import numpy as np
 from master.api.host.file_ownership import open_new
 from trainer_sdk.errors import UsageError
 from trainer_sdk.export.saved_tensors import SavedPart, SavedTensor
+from trainer_sdk.group.array_files import DTYPE_LABELS, METADATA, bytes_of, encode_header, little_endian
 from trainer_sdk.group.port import HostArray
 
 ByteProgress = Callable[[int, int], None]  # bytes done, of all
-_METADATA: Final = "__metadata__"
-_ALIGNED_BYTES: Final = 8
-_NAMES_IN_SAFETENSORS: Final[Mapping[str, str]] = {
-    "bool": "BOOL",
-    "bfloat16": "BF16",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-    **{f"{kind}{8 * size}": f"{kind[0].upper()}{8 * size}" for kind in ("int", "uint") for size in (1, 2, 4, 8)},
-    **{f"float{8 * size}": f"F{8 * size}" for size in (2, 4, 8)},
-}
 
 
 def check_out(out: Path, *, may_replace: bool) -> None:
@@ -79,27 +69,17 @@ def _replacing(out: Path, *, may_replace: bool) -> Iterator[BinaryIO]:
 
 def _write_safetensors(file: BinaryIO, part: SavedPart, about: Mapping[str, str], on_progress: ByteProgress) -> None:
     ordered = sorted(part.tensors.items(), key=lambda item: (-item[1].carrier.itemsize, item[0]))  # aligned by this
-    header: dict[str, object] = {_METADATA: {"format": "pt", **about}}
-    at = 0
     for name, tensor in ordered:
-        if name == _METADATA or tensor.dtype not in _NAMES_IN_SAFETENSORS:
-            problem = "has a name that the format keeps for itself" if name == _METADATA else f"is {tensor.dtype}"
+        if name == METADATA or tensor.dtype not in DTYPE_LABELS:
+            problem = "has a name that the format keeps for itself" if name == METADATA else f"is {tensor.dtype}"
             raise UsageError(f"{name}: {problem}; .safetensors cannot hold it, write .npz or .pt")
-        header[name] = {
-            "dtype": _NAMES_IN_SAFETENSORS[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [at, at + tensor.size_bytes],
-        }
-        at += tensor.size_bytes
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % _ALIGNED_BYTES)
-    file.write(len(text).to_bytes(8, "little") + text)
-    done = 0
+    placed = {name: (DTYPE_LABELS[one.dtype], one.shape, one.size_bytes) for name, one in ordered}
+    file.write(encode_header(placed, {"format": "pt", **about}))
+    done, total = 0, part.size_bytes
     for _, tensor in ordered:
-        array = tensor.load()
-        file.write(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data)
+        file.write(bytes_of(little_endian(tensor.load())))
         done += tensor.size_bytes
-        on_progress(done, at)
+        on_progress(done, total)
 
 
 def _write_npz(file: BinaryIO, part: SavedPart, _about: Mapping[str, str], on_progress: ByteProgress) -> None:

@@ -6,21 +6,24 @@ state asks for, without the lock; a message of the master aborts its collective 
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from time import monotonic
 from typing import assert_never, cast
 
 from master.api.checkpoints.storage import Storage
-from master.api.group_shares import steps_per_epoch
+from master.api.group_shares import steps_per_epoch, total_steps
 from master.api.identities import ManifestId
-from master.api.messages.generations import CopyWanted, ReplicaRegistered
+from master.api.messages.generations import ReplicaRegistered
 from master.api.messages.to_members import MasterMessage, OfferAnswered, ToReplica
 from trainer_sdk.collective import CollectiveAborted, CollectiveListener, HostCollective
 from trainer_sdk.errors import CheckpointError, MasterUnavailableError, StepAborted, UsageError, WireError
-from trainer_sdk.group.captured_state import MAX_STATE_BYTES, StateReceiver, read_copy, stream_pieces, write_copy
+from trainer_sdk.group.array_cuts import shard_of
+from trainer_sdk.group.captured_state import MAX_STATE_BYTES, StateReceiver, stream_pieces
 from trainer_sdk.group.collectives import GroupCollectives
 from trainer_sdk.group.core.control_words import (
     MAX_ENTRY_BYTES,
@@ -38,6 +41,7 @@ from trainer_sdk.group.core.member_events import (
     ConnectGroup,
     ContributeWord,
     CopyDue,
+    CopyNow,
     CopyTaken,
     CopyWritten,
     DrainAsked,
@@ -72,12 +76,22 @@ from trainer_sdk.group.core.member_state import MemberPhase, MemberState
 from trainer_sdk.group.core.script_work import next_work
 from trainer_sdk.group.core.steps import expected_share
 from trainer_sdk.group.core.transitions import give, handle_member, leave_job
-from trainer_sdk.group.port import CapturedState, GroupFinish, HostArray, ReplicaState, StepShare
+from trainer_sdk.group.port import (
+    CapturedShard,
+    CapturedState,
+    GroupFinish,
+    HostArray,
+    ReplicaState,
+    ShardedReplica,
+    StepShare,
+)
+from trainer_sdk.group.replica_files import read_copy, write_shard
 from trainer_sdk.group.step_times import StepTimes
 from trainer_sdk.master_stream import DRAIN_LIMIT_S, MasterAddress, MasterStream
 
 MAX_GATHER_BYTES = 64 << 20
 FIRST_REPORT_S = 1.0
+WRITER_NICENESS = 10  # hashing and writing a checkpoint takes what training leaves
 MASTER_BUDGET_S = 120.0  # without any master, while nothing else can be done
 
 
@@ -160,7 +174,11 @@ class MemberRuntime:
 
     def complete_step(self) -> bool:
         """As `end_step`, before the gradients are computed: for a step to which no other member contributes."""
-        words = [effect for effect in self._handle(StepReduced()) if isinstance(effect, ContributeWord)]
+        words = [
+            effect
+            for effect in self._handle(StepReduced(replica_bytes=self._replica_bytes()))
+            if isinstance(effect, ContributeWord)
+        ]
         if not words:
             return False
         (word,) = words
@@ -170,6 +188,12 @@ class MemberRuntime:
             self._handle(GroupFailed(number=word.number))
         with self._changed:
             return self._state.phase is MemberPhase.COMPLETE
+
+    def _replica_bytes(self) -> int:
+        """Asked for where a copy may follow this step (rule 84); 0 otherwise, and of a replica that is copied whole."""
+        state = self._state
+        is_asked = state.wants_copy or state.step + 1 == total_steps(state.dataset)
+        return self._replica.replica_bytes() if is_asked and isinstance(self._replica, ShardedReplica) else 0
 
     def _gather_words(self, mine: ContributeWord) -> tuple[StepWord, ...]:
         if self.size == 1:
@@ -241,7 +265,7 @@ class MemberRuntime:
                     raise UsageError(self._complaint)
                 if isinstance(work, GiveStep) and not is_asked:
                     is_asked, self._refusal = True, ""
-                    self._handle(CopyWanted(deadline_s=self._master_budget_s))
+                    self._handle(CopyNow())
                     continue
                 if isinstance(work, Await | GiveStep):
                     self._wait(began_s)
@@ -289,7 +313,7 @@ class MemberRuntime:
     def _carry_out(self, work: ScriptWork) -> None:
         match work:
             case LoadHead(number=number, head=head):
-                loaded = read_copy(self._storage, head.files[0])
+                loaded = read_copy(self._storage, head.files)
                 if loaded.state != head.state:
                     raise CheckpointError(head.files[0].name, f"is at {loaded.state}, not at {head.state}")
                 self._restore(loaded.captured, StateTaken(number=number, state=head.state, skipped=loaded.skipped))
@@ -333,29 +357,35 @@ class MemberRuntime:
 
     def _take_copy(self, work: TakeCopy) -> None:
         """Copies now, writes in a thread; at most one at a time, for the core asks for no second one before."""
-        captured = self._replica.capture()
+        replica = self._replica
+        if work.shards > 1 and isinstance(replica, ShardedReplica):
+            part = replica.capture_shard(work.shard, work.shards)
+        else:
+            part = shard_of(replica.capture(), work.shard, work.shards)
         self._handle(CopyTaken(work=work))
-        name = f"replica-{work.state.lineage}-{work.state.generation}-{work.state.step}-{self._state.incarnation}"
-        dataset = self._state.dataset
+        thread = threading.Thread(target=self._write_copy, args=(work, part), name="edl-copy", daemon=True)
+        thread.start()
 
-        def write() -> None:
-            file = None
-            try:
-                file = write_copy(
-                    self._storage,
-                    f"{name}-{work.number}.npz",
-                    captured,
-                    dataset=dataset,
-                    state=work.state,
-                    skipped=work.skipped,
-                )
-            except (CheckpointError, UsageError) as error:
-                self._refusal = str(error)
-                sys.stderr.write(f"edl: {error}; training continues, the next checkpoint will be attempted\n")
-            finally:
-                self._handle(CopyWritten(number=work.number, file=file))
-
-        threading.Thread(target=write, name="edl-copy", daemon=True).start()
+    def _write_copy(self, work: TakeCopy, part: CapturedShard) -> None:
+        """In a thread of its own, behind all that trains."""
+        state = work.state
+        own = f"{self._state.incarnation}-{work.number}"
+        shard = f"-{work.shard}of{work.shards}" if work.shards > 1 else ""
+        name = f"replica-{state.lineage}-{state.generation}-{state.step}-{own}{shard}.safetensors"
+        written = CopyWritten(number=work.number, file=None)
+        try:
+            with suppress(OSError):  # elsewhere than on Linux a thread has none of its own
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), WRITER_NICENESS)
+            file, contents = write_shard(
+                self._storage, name, part, dataset=self._state.dataset, state=state, skipped=work.skipped
+            )
+            written = replace(written, file=file, contents=contents)
+        except (CheckpointError, UsageError) as error:
+            self._refusal = str(error)
+            written = replace(written, problem=str(error))
+            sys.stderr.write(f"edl: {error}; training continues, the next checkpoint will be attempted\n")
+        finally:
+            self._handle(written)
 
     def _group(self, number: int) -> HostCollective:
         group = self._groups.get(number)

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from math import prod
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import numpy.typing as npt
 
 from master.api.positions import EMPTY, PositionSet
@@ -39,6 +41,47 @@ class CapturedState:
     dtypes: Mapping[str, str] = field(default_factory=dict)  # of arrays whose dtype NumPy lacks: bfloat16, as uint16
 
 
+class Rows(NamedTuple):
+    """Rows of an array's first dimension; of a scalar the one that it is."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayShape:
+    """An array of a replica; `dtype` as NumPy writes it, of the integers for a dtype that NumPy lacks."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return np.dtype(self.dtype).itemsize * prod(self.shape)
+
+    @property
+    def rows(self) -> int:
+        return self.shape[0] if self.shape else 1
+
+    def cut(self, rows: Rows) -> ArrayShape:
+        """The shape of these rows of it."""
+        shape = (rows.end - rows.begin, *self.shape[1:]) if self.shape else ()
+        return ArrayShape(dtype=self.dtype, shape=shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CapturedShard:
+    """One of `shards` parts of a whole replica in host memory, as `array_cuts.cut_rows` cuts it (rule 84)."""
+
+    shard: int
+    shards: int
+    arrays: Mapping[str, ArrayShape]  # all of the replica's, also those that this shard has nothing of
+    rows: Mapping[str, Rows]  # of the arrays that it has a part of
+    pieces: Mapping[str, HostArray]  # these rows
+    meta: str  # of the replica, in the first shard; empty in others
+    dtypes: Mapping[str, str]  # of all arrays whose dtype NumPy lacks
+
+
 class ReplicaState(Protocol):
     """The script's replica; called in the script's thread, at step boundaries alone."""
 
@@ -53,6 +96,19 @@ class ReplicaState(Protocol):
 
     def restore(self, captured: CapturedState) -> None:
         """The replica is this state afterwards.  When it raises, the replica is nothing (rule 66)."""
+        ...
+
+
+@runtime_checkable
+class ShardedReplica(Protocol):
+    """A replica that can be captured in parts, so that each rank copies one of them for a checkpoint (rule 84)."""
+
+    def replica_bytes(self) -> int:
+        """What a capture holds, as far as it is known now: less than all of it costs shards, nothing else."""
+        ...
+
+    def capture_shard(self, shard: int, shards: int) -> CapturedShard:
+        """A copy of this part of the replica as it is now."""
         ...
 
 

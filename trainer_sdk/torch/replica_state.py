@@ -14,10 +14,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
+import numpy as np
 import torch
 
 from trainer_sdk.errors import UsageError
-from trainer_sdk.group.port import CapturedState
+from trainer_sdk.group.array_cuts import cut_rows
+from trainer_sdk.group.port import CapturedShard, CapturedState
 from trainer_sdk.torch.state_encoding import StateDecoder, StateEncoder
 
 STATE_VERSION: Final = 1
@@ -48,11 +50,33 @@ class TorchReplica:
 
     def capture(self) -> CapturedState:
         """A copy of all parts in host memory; tensors that several names share are in it once."""
-        states = {name: part.state_dict() for name, part in self._parts.items()}
+        meta, encoder = self._encoded()
+        arrays = {name: encoder.copied(name) for name in encoder.shapes}
+        return CapturedState(arrays=arrays, meta=meta, dtypes=encoder.dtypes)
+
+    def replica_bytes(self) -> int:
+        """Bytes of all tensors; those that an optimizer makes in its first step are not there before."""
+        return sum(one.nbytes for one in self._encoded()[1].shapes.values())
+
+    def capture_shard(self, shard: int, shards: int) -> CapturedShard:
+        """A copy of this part in host memory; nothing else is copied (rule 84)."""
+        meta, encoder = self._encoded()
+        rows = cut_rows(encoder.shapes, shard, shards)
+        return CapturedShard(
+            shard=shard,
+            shards=shards,
+            arrays=encoder.shapes,
+            rows=rows,
+            pieces={name: encoder.copied(name, part) for name, part in rows.items()},
+            meta=meta if shard == 0 else "",
+            dtypes=encoder.dtypes,
+        )
+
+    def _encoded(self) -> tuple[str, StateEncoder]:
+        """The replica's description, and its tensors, not copied yet."""
         encoder = StateEncoder()
-        encoded = {name: encoder.encode(state, name) for name, state in states.items()}
-        meta = json.dumps({"version": STATE_VERSION, "parts": encoded})
-        return CapturedState(arrays=encoder.arrays, meta=meta, dtypes=encoder.dtypes)
+        encoded = {name: encoder.encode(part.state_dict(), name) for name, part in self._parts.items()}
+        return json.dumps({"version": STATE_VERSION, "parts": encoded}), encoder
 
     def restore(self, captured: CapturedState) -> None:
         """Puts the state back; tensors of modules keep their place.  Raises UsageError, and changes nothing, if it is
@@ -88,7 +112,7 @@ class TorchReplica:
 def _layout_of(part: StatefulPart, name: str) -> str:
     encoder = StateEncoder()
     encoded = encoder.encode(_as_made(part, name), name)
-    shapes = {path: [str(array.dtype), *array.shape] for path, array in encoder.arrays.items()}
+    shapes = {path: [str(np.dtype(one.dtype)), *one.shape] for path, one in encoder.shapes.items()}
     kind = f"{type(part).__module__}.{type(part).__qualname__}"
     text = json.dumps([STATE_VERSION, kind, encoded, shapes, encoder.dtypes], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

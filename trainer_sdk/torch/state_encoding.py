@@ -12,13 +12,14 @@ import base64
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
 import torch
 
 from trainer_sdk.errors import UsageError
-from trainer_sdk.group.port import HostArray
+from trainer_sdk.group.port import ArrayShape, HostArray, Rows
 
 # dtypes that NumPy lacks, each with the integers that carry its bits
 _CARRIERS: Final = {
@@ -33,15 +34,16 @@ _CARRIERS: Final = {
 
 
 class StateEncoder:
-    """Collects the arrays of one capture.  The states must live until the last `encode`: addresses tell them apart."""
+    """Collects the tensors and arrays of one capture; `copied` copies one of them, or some of its rows."""
 
     def __init__(self) -> None:
-        self.arrays: dict[str, HostArray] = {}
+        self.shapes: dict[str, ArrayShape] = {}
         self.dtypes: dict[str, str] = {}
+        self._held: dict[str, Any] = {}  # tensors and arrays themselves, so that their addresses tell them apart
         self._names: dict[tuple[Any, ...], str] = {}  # of tensors that were met, by address, dtype and shape
 
     def encode(self, value: object, path: str) -> Any:
-        """The value as JSON can hold it; its tensors are copied.  Raises UsageError naming the path."""
+        """The value as JSON can hold it; its tensors are kept as they are.  Raises UsageError naming the path."""
         match value:
             case None | bool() | str():
                 return value
@@ -54,7 +56,8 @@ class StateEncoder:
             case torch.Tensor():
                 return {"tensor": self._add_tensor(value, path)}
             case np.ndarray() | np.generic():
-                return {"array": self._add_array(np.array(value, order="C"), path)}
+                array = np.asarray(value)
+                return {"array": self._add(array, array.dtype, path)}
             case _:
                 return self._encode_container(value, path)
 
@@ -91,19 +94,37 @@ class StateEncoder:
         if tensor.numel() and key in self._names:
             return self._names[key]  # tied weights once
         name = str(tensor.dtype).removeprefix("torch.")
-        held = tensor.detach().clone(memory_format=torch.contiguous_format).cpu()
         if name in _CARRIERS:
-            held = held.view(_CARRIERS[name][0])
             self.dtypes[path] = name
-        self._names[key] = self._add_array(held.numpy(), path)
+        self._names[key] = self._add(tensor.detach(), _numpy_dtype(tensor.dtype), path)
         return path
 
-    def _add_array(self, array: HostArray, path: str) -> str:
-        if array.dtype.hasobject or path in self.arrays:
-            problem = "holds Python objects" if array.dtype.hasobject else "is the path of two arrays"
+    def _add(self, held: Any, dtype: np.dtype[Any], path: str) -> str:
+        if dtype.hasobject or path in self._held:
+            problem = "holds Python objects" if dtype.hasobject else "is the path of two arrays"
             raise UsageError(f"{path}: {problem}; give each array numbers and a name of its own")
-        self.arrays[path] = array
+        self._held[path] = held
+        self.shapes[path] = ArrayShape(dtype=dtype.str, shape=tuple(held.shape))
         return path
+
+    def copied(self, path: str, rows: Rows | None = None) -> HostArray:
+        """A copy of what stands at this path in host memory, or of these rows of it."""
+        held = self._held[path]
+        if rows is not None and self.shapes[path].shape:
+            held = held[rows.begin : rows.end]
+        if isinstance(held, np.ndarray):
+            return np.array(held, order="C")
+        copy = held.clone(memory_format=torch.contiguous_format).cpu()
+        carrier = _CARRIERS.get(str(held.dtype).removeprefix("torch."))
+        array: HostArray = (copy.view(carrier[0]) if carrier else copy).numpy()
+        return array
+
+
+@cache
+def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """Of the array that a tensor becomes."""
+    name = str(dtype).removeprefix("torch.")
+    return np.dtype(_CARRIERS[name][1]) if name in _CARRIERS else torch.empty(0, dtype=dtype).numpy().dtype
 
 
 class StateDecoder:

@@ -19,7 +19,14 @@ from master.api.identities import (
     Version,
 )
 from master.api.messages.checkpoint_files import BucketMarks, FileRecord
-from master.api.messages.generations import GroupProgress, LeaveRequest, LeftGeneration, OfferState, RegisterReplica
+from master.api.messages.generations import (
+    CopyFailed,
+    GroupProgress,
+    LeaveRequest,
+    LeftGeneration,
+    OfferState,
+    RegisterReplica,
+)
 from master.api.positions import PositionSet
 
 
@@ -239,7 +246,7 @@ class Leave:
 
 TrainerMessage = RegisterTrainer | Declare | Acquire | Ack | Return | Progress | Failed | FinalSaved | Leave
 
-GroupMessage = RegisterReplica | LeftGeneration | GroupProgress | OfferState | LeaveRequest
+GroupMessage = RegisterReplica | LeftGeneration | GroupProgress | OfferState | CopyFailed | LeaveRequest
 """Of a trainer in a group alone (`generations`)."""
 
 ReplicaMessage = GroupMessage | Declare | Failed | FinalSaved | Leave

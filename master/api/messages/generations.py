@@ -125,7 +125,8 @@ class OfferState:
     """COMMIT (rule 87): a copy of the replica at `state` is written; `shards` files of one state make a checkpoint.
 
     `stamp`: the generation in which the copy was taken, or of a later sync that kept the state (rules 85, 86).
-    Answered OfferAnswered, and asked again until then.  `file.marks`: `group_shares.copy_marks`.
+    Answered OfferAnswered, and asked again until then.  `file.marks`: `group_shares.copy_marks`.  `contents`: digest of
+    the names, dtypes and shapes of the whole replica's arrays, equal for shards that fit together.
     """
 
     offer: int
@@ -135,6 +136,16 @@ class OfferState:
     shard: int
     shards: int
     file: FileRecord
+    contents: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyFailed:
+    """This member's part of the copy at `state` could not be written: the other shards are given up (rule 88)."""
+
+    state: StateId
+    shards: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +188,11 @@ class BrokenGeneration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyWanted:
-    """Copy the replica at the next boundary and offer it, within `deadline_s`: whoever leaves waits for it (83)."""
+    """Have the replica copied and offered, within `deadline_s` (rule 84).
+
+    The next step's word carries the wish to all members.  Who leaves, is alone, or has done the last step copies by
+    itself at its next boundary: whoever leaves waits for it (83).
+    """
 
     deadline_s: float
 

@@ -13,7 +13,7 @@ from master.api.checkpoints.storage import Storage
 from master.api.group_shares import step_positions, total_steps
 from master.api.positions import PositionSet
 from tests.programs.group_ledger import DATASET, next_link
-from trainer_sdk.group.captured_state import LoadedState, read_copy
+from trainer_sdk.group.replica_files import LoadedState, read_copy
 from trainer_sdk.record_order import RecordOrder
 
 
@@ -27,8 +27,7 @@ class GroupHead:
 
 
 def read_group_head(storage: Storage, manifest: Manifest, seen_at_s: float) -> GroupHead:
-    (file,) = manifest.files
-    return GroupHead(manifest=manifest, loaded=read_copy(storage, file), seen_at_s=seen_at_s)
+    return GroupHead(manifest=manifest, loaded=read_copy(storage, manifest.files), seen_at_s=seen_at_s)
 
 
 class GroupOracle:

@@ -15,7 +15,7 @@ from tests.chaos.head_watch import HeadWatch
 from tests.chaos.ledger import Head, numbers
 from tests.harness.process_state import is_process_dead
 from tests.integration.faults.ledger_job import BUDGET_S, JOB, begin, trained, until
-from trainer_sdk.group.captured_state import read_copy
+from trainer_sdk.group.replica_files import read_copy
 from trainer_sdk.record_order import RecordOrder
 
 PROGRAM = Path(__file__).resolve().parents[2] / "programs" / "chaos_own_model.py"
@@ -33,7 +33,7 @@ FAULTS = ("trainer", "drain", "master", "trainer", "both")
 
 
 def read_counts(storage, manifest, seen_at_s):
-    arrays = read_copy(storage, manifest.files[0]).captured.arrays
+    arrays = read_copy(storage, manifest.files).captured.arrays
     return Head(manifest=manifest, tables=arrays, seen_at_s=seen_at_s)
 
 

@@ -15,7 +15,7 @@ from master.api.checkpoints.storage import open_storage
 from tests.harness.job_processes import PROGRAMS, running
 from tests.harness.master_process import JOB
 from trainer_sdk.errors import CheckpointError, TableError, UsageError
-from trainer_sdk.group.captured_state import read_copy
+from trainer_sdk.group.replica_files import read_copy
 from trainer_sdk.session import open_session
 
 
@@ -141,7 +141,7 @@ def test_a_model_of_ones_own_goes_on_from_what_it_has(group):
         manifest = session.checkpoint()
         first.train(data, batches=3)  # trained, never committed
     committed = read_manifest(open_storage(str(group.checkpoints)), manifest)
-    saved = read_copy(open_storage(str(group.checkpoints)), committed.files[0]).captured.arrays
+    saved = read_copy(open_storage(str(group.checkpoints)), committed.files).captured.arrays
 
     assert len(committed.data) == saved["counts"].sum() == 70
 

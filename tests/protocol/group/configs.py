@@ -19,5 +19,10 @@ CONFIGS: Final[Mapping[str, GroupSetting]] = {
     "take-over": GroupSetting(copies=0, faults=GroupFaults(take_over=1)),
     "streams": GroupSetting(copies=0, faults=GroupFaults(break_=1)),
     "join-kill": GroupSetting(start=1, fresh=1, copies=0, faults=GroupFaults(kill=1)),
+    "shards": GroupSetting(shards=2),
+    "shards-kill": GroupSetting(copies=0, shards=2, begun=True, faults=GroupFaults(kill=1)),
+    "shards-full": GroupSetting(shards=2, begun=True, faults=GroupFaults(full=1)),
+    "shards-network": GroupSetting(shards=2, begun=True, faults=GroupFaults(net=1)),
+    "shards-drain": GroupSetting(start=3, batch=3, copies=0, shards=2, begun=True, faults=GroupFaults(drain=1)),
     "take-over-kill": GroupSetting(copies=0, faults=GroupFaults(kill=1, take_over=1)),
 }

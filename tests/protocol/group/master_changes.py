@@ -103,6 +103,8 @@ def _try_write(draft: GroupDraft, write: DurableWrite, term: Term) -> bool:
 
 def _check_head(draft: GroupDraft, head: object) -> None:
     bits, skipped = content_of(draft.world, head.files[0].name)
+    if any(content_of(draft.world, file.name) != (bits, skipped) for file in head.files[1:]):
+        draft.blame(f"I1: head {head.state} is put together of two states")
     if len(bits) - 1 != head.state.step or any(tag[1] == "bad" for tag in bits):
         draft.blame(f"I1: head {head.state} has had the updates {bits}")
     data = data_of(draft.setting.dataset, len(bits) - 1) - skipped

@@ -82,6 +82,9 @@ def receive(draft: GroupDraft, place: int, work: ReceiveState, core: MemberState
 
 def load(draft: GroupDraft, place: int, work: LoadHead) -> None:
     bits, skipped = content_of(draft.world, work.head.files[0].name)
+    for file in work.head.files[1:]:
+        if content_of(draft.world, file.name) != (bits, skipped):
+            draft.blame(f"I1: head {work.head.state} is put together of two states")
     draft.set_member(place, bits=bits)
     draft.tell(place, StateTaken(number=work.number, state=work.head.state, skipped=skipped))
 
@@ -90,7 +93,7 @@ def compute(draft: GroupDraft, place: int) -> None:
     core = draft.member(place).core
     assert core is not None
     draft.set_member(place, core=give(core))
-    draft.tell(place, StepReduced())
+    draft.tell(place, StepReduced(replica_bytes=draft.setting.replica_bytes))
 
 
 def complete(draft: GroupDraft, place: int, done: StepSum, number: int) -> None:
@@ -131,11 +134,18 @@ def written(draft: GroupDraft, place: int, at: int) -> None:
     assert member.core is not None
     copy, bits = member.copying[at]
     name = f"{member.core.incarnation}-{copy.number}"
-    marks = copy_marks(draft.setting.dataset, copy.state.step, copy.skipped, 0)
+    marks = copy_marks(draft.setting.dataset, copy.state.step, copy.skipped, copy.shard)
     file = FileRecord(name=name, size_bytes=1, digest="d", lineage=copy.state.lineage, marks=marks)
     draft.set_member(place, copying=(*member.copying[:at], *member.copying[at + 1 :]))
     draft.world = draft.world._replace(files=(*draft.world.files, (name, bits, copy.skipped)))
     draft.tell(place, CopyWritten(number=copy.number, file=file))
+
+
+def not_written(draft: GroupDraft, place: int, at: int) -> None:
+    member = draft.member(place)
+    copy, _ = member.copying[at]
+    draft.set_member(place, copying=(*member.copying[:at], *member.copying[at + 1 :]))
+    draft.tell(place, CopyWritten(number=copy.number, file=None, problem="the disk is full"))
 
 
 def finish(draft: GroupDraft, place: int, finish: object) -> None:

@@ -62,6 +62,11 @@ def script_changes(world: GroupWorld, place: int, member: Member, core: MemberSt
         yield Change(
             f"{name} has written its copy of {copy.state}", lambda draft, at=at: member_acts.written(draft, place, at)
         )
+        yield Change(
+            f"{name}: the disk is FULL for {copy.state}",
+            lambda draft, at=at: member_acts.not_written(draft, place, at),
+            "full",
+        )
     match work:
         case Await():
             pass

@@ -12,6 +12,7 @@ from master.api.messages.generations import StateId
 from master.api.positions import EMPTY
 from master.job.domain.durable_records import UNNAMED_ORIGIN, DatasetRecord, Durable
 from master.job.domain.job_config import JobConfig
+from trainer_sdk.group.core.copies import LEAST_SHARD_BYTES
 
 LAYOUT = "layout"
 FIRST = "first"
@@ -30,6 +31,7 @@ class GroupFaults:
     restore: int = 0  # a user goes back to the first checkpoint
     drain: int = 0  # this and the next are no faults, but bounded
     restart: int = 0  # a process begins again under the name of one that died
+    full: int = 0  # a copy cannot be written
     skip: int = 0  # the master decides to skip the last position of the job
 
 
@@ -46,6 +48,7 @@ class GroupSetting:
     start: int = 2  # trainers that are there when the job begins
     fresh: int = 0  # trainers that may come later
     copies: int = 1  # checkpoints before the last step
+    shards: int = 1  # that a copy is large enough for
     begun: bool = False  # the first generation's sync is over, and what only adds interleavings happens at once
     overlap: bool = False  # after a take-over the old master goes on, and streams come to the new one one by one
     has_head: bool = False  # the job begins with a checkpoint of step 0
@@ -59,6 +62,10 @@ class GroupSetting:
     @property
     def dataset(self) -> DatasetSpec:
         return DatasetSpec(name="samples", size=self.batch * self.steps, epochs=1, batch_size=self.batch)
+
+    @property
+    def replica_bytes(self) -> int:
+        return self.shards * LEAST_SHARD_BYTES
 
     @property
     def config(self) -> JobConfig:

@@ -16,6 +16,7 @@ from master.api.messages.generations import Generation, StateId
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.errors import WireError
 
+CANNOT_COPY: Final = -1
 MAX_WORD_BYTES: Final = 4096
 MAX_ENTRY_BYTES: Final = 1 << 20  # 65,536 skipped ranges are 1 MiB
 
@@ -37,7 +38,7 @@ class StepWord:
     generation: int
     step: int
     prepared: int = 0  # number of the planned generation that this member is ready for; 0: none
-    wants_copy: bool = False
+    copy_shards: int = 0  # it wishes for a copy in so many shards; 0: for none; CANNOT_COPY: it writes an older one
     layout: str = ""
 
 
@@ -90,7 +91,7 @@ def decode_word(data: bytes) -> StepWord:
             generation=int(fields["generation"]),
             step=int(fields["step"]),
             prepared=int(fields["prepared"]),
-            wants_copy=bool(fields["wants_copy"]),
+            copy_shards=int(fields["copy_shards"]),
             layout=str(fields["layout"]),
         )
     except (ValueError, TypeError, KeyError) as error:

@@ -1,53 +1,98 @@
-"""Copies of the replica and their commit: rules 84 to 87.  One copy at a time, by the first rank; any rank on demand.
+"""Copies of the replica and their commit: rules 84 to 88.  Pure.
 
-Pure.
+One copy at a time, by all members in shards, or by one member whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
-from master.api.messages.generations import OfferState
+from master.api.group_shares import total_steps
+from master.api.messages.generations import CopyFailed, Generation, OfferState
 from master.api.messages.to_members import OfferAnswered
+from trainer_sdk.group.core.control_words import CANNOT_COPY, StepWord
 from trainer_sdk.group.core.member_events import CopyTaken, CopyWritten, TakeCopy, TellMaster
 from trainer_sdk.group.core.member_state import Copy, MemberPhase, MemberState, MemberStep
 
+LEAST_SHARD_BYTES: Final = 8 << 20  # a replica below twice that is written by one member: a file more costs more
+MOST_SHARDS: Final = 64  # so many writers fill any storage, and the record names each file
+
 
 def handle_due(state: MemberState) -> MemberStep:
-    """The first rank copies at its next boundary; others pass the wish on with their next step (rule 84)."""
-    if state.rank == 0:
-        return MemberStep(replace(state, must_copy=True, refused_copy=0))
+    """The next step's word carries the wish to all; who is alone, leaves, or has no step left copies by itself."""
+    is_alone = state.record is not None and len(state.record.members) == 1
+    if is_alone or state.is_leaving or state.is_all_done:
+        return handle_now(state)
     return MemberStep(replace(state, wants_copy=True))
 
 
-def handle_wanted(state: MemberState) -> MemberStep:
-    """Whoever leaves waits for this very member's copy (rule 83)."""
+def handle_now(state: MemberState) -> MemberStep:
+    """This very member copies the whole: whoever leaves waits for it (rule 83)."""
     return MemberStep(replace(state, must_copy=True, refused_copy=0))
 
 
+def wished_shards(state: MemberState, replica_bytes: int) -> int:
+    """What this member's word says of a copy after this step; of the last step's in any case (rule 95)."""
+    assert state.record is not None
+    if _is_writing(state):
+        return CANNOT_COPY
+    is_last = state.step + 1 == total_steps(state.dataset)
+    if not (state.wants_copy or is_last):
+        return 0
+    return max(1, min(replica_bytes // LEAST_SHARD_BYTES, len(state.record.members), MOST_SHARDS))
+
+
+def agreed_shards(words: Iterable[StepWord]) -> int:
+    """Shards of the copy after this step, the same at all members; 0: nobody wishes for one, or one cannot copy."""
+    wishes = {word.copy_shards for word in words}
+    return 0 if min(wishes) < 0 else max(wishes)
+
+
 def due_copy(state: MemberState) -> TakeCopy | None:
-    """The copy to take at this boundary; also of the last step, for the end waits for it (rule 95)."""
-    if state.phase is not MemberPhase.BOUNDARY or state.copy is not None or state.state is None:
+    """The copy to take at this boundary.  One of an older step that is written, and not committed yet, gives way."""
+    record, own = state.record, state.state
+    if state.phase is not MemberPhase.BOUNDARY or record is None or own is None or state.step <= state.committed:
         return None
+    whole = TakeCopy(number=state.copies + 1, stamp=state.number, state=own, skipped=state.skipped)
+    if 0 <= state.rank < state.copy_shards:
+        writers = tuple(one.incarnation for one in record.members[: state.copy_shards])
+        return whole if len(writers) == 1 else replace(whole, shard=state.rank, writers=writers)
     is_last = state.rank == 0 and state.is_all_done and state.refused_copy != state.number
-    if state.step <= state.committed or not (state.must_copy or is_last):
-        return None
-    return TakeCopy(number=state.copies + 1, stamp=state.number, state=state.state, skipped=state.skipped)
+    is_busy = state.copy is not None and (_is_writing(state) or state.copy.state == own)
+    return whole if (state.must_copy or is_last) and not is_busy else None
+
+
+def _is_writing(state: MemberState) -> bool:
+    return state.copy is not None and state.copy.file is None
 
 
 def handle_copied(state: MemberState, event: CopyTaken) -> MemberStep:
     work = event.work
-    copy = Copy(number=work.number, offer=state.offers + 1, state=work.state, skipped=work.skipped, stamp=work.stamp)
-    return MemberStep(replace(state, copy=copy, copies=work.number, offers=copy.offer, must_copy=False))
+    copy = Copy(
+        number=work.number,
+        offer=state.offers + 1,
+        state=work.state,
+        skipped=work.skipped,
+        stamp=work.stamp,
+        shard=work.shard,
+        writers=work.writers,
+    )
+    taken = replace(state, copy=copy, copies=work.number, offers=copy.offer, must_copy=False, copy_shards=0)
+    return MemberStep(taken)
 
 
 def handle_written(state: MemberState, event: CopyWritten) -> MemberStep:
-    """Offers the copy; one that could not be written, or was dropped in a sync, is forgotten."""
-    if state.copy is None or state.copy.number != event.number:
+    """Offers the copy.  One that was dropped in a sync is forgotten; one that could not be written is told (88)."""
+    copy = state.copy
+    if copy is None or copy.number != event.number:
         return MemberStep(state)
     if event.file is None:
-        return MemberStep(replace(state, copy=None, refused_copy=state.copy.stamp))
-    written = replace(state, copy=replace(state.copy, file=event.file))
+        failed = CopyFailed(state=copy.state, shards=len(copy.writers) or 1, reason=event.problem)
+        told = (TellMaster(message=failed),) if state.is_registered else ()
+        return MemberStep(replace(state, copy=None, refused_copy=copy.stamp), told)
+    written = replace(state, copy=replace(copy, file=event.file, contents=event.contents))
     return MemberStep(written, offer(written))
 
 
@@ -61,12 +106,21 @@ def handle_answered(state: MemberState, event: OfferAnswered) -> MemberStep:
     return MemberStep(replace(state, copy=None, committed=max(state.committed, copy.state.step)))
 
 
-def restamp(state: MemberState, number: int) -> MemberStep:
-    """Rule 86: this member keeps its state, so its copy is an ancestor of what the generation goes on from."""
-    if state.copy is None:
+def restamp(state: MemberState, record: Generation) -> MemberStep:
+    """Rule 86: this member keeps its state, so its copy is an ancestor of what the generation goes on from.
+
+    A shard whose other writers are not all there is dropped (rule 88): nobody would complete it.  After the last step
+    it is dropped in any sync but that of a switch, since no later copy could take its place.
+    """
+    copy = state.copy
+    if copy is None:
         return MemberStep(state)
+    is_switch = record.planned_from == copy.state.generation
+    has_writers = set(copy.writers) <= {one.incarnation for one in record.members}
+    if copy.writers and not is_switch and (state.is_all_done or not has_writers):
+        return MemberStep(replace(state, copy=None))
     offers = state.offers + 1
-    stamped = replace(state, copy=replace(state.copy, stamp=number, offer=offers), offers=offers)
+    stamped = replace(state, copy=replace(copy, stamp=record.number, offer=offers), offers=offers)
     return MemberStep(stamped, offer(stamped))
 
 
@@ -76,6 +130,13 @@ def offer(state: MemberState) -> tuple[TellMaster, ...]:
     if copy is None or copy.file is None or not state.is_registered:
         return ()
     message = OfferState(
-        offer=copy.offer, stamp=copy.stamp, state=copy.state, skipped=copy.skipped, shard=0, shards=1, file=copy.file
+        offer=copy.offer,
+        stamp=copy.stamp,
+        state=copy.state,
+        skipped=copy.skipped,
+        shard=copy.shard,
+        shards=len(copy.writers) or 1,
+        file=copy.file,
+        contents=copy.contents,
     )
     return (TellMaster(message=message),)

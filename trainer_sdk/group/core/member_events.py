@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from master.api.identities import Incarnation
 from master.api.messages.checkpoint_files import FileRecord
 from master.api.messages.from_members import ReplicaMessage
 from master.api.messages.generations import Generation, HeadState, StateId
@@ -92,9 +93,14 @@ class ReplicaTorn:
     """The replica is nothing: a restore failed half way (rule 66)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepReduced:
-    """The script asks whether the step is complete: every gradient is reduced here (rule 68)."""
+    """The script asks whether the step is complete: every gradient is reduced here (rule 68).
+
+    `replica_bytes`: size of the replica, as far as it is known and may be copied in shards (rule 84).
+    """
+
+    replica_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,14 +121,25 @@ class CopyDue:
     """Time for a checkpoint, or the script asked for one."""
 
 
+@dataclass(frozen=True, slots=True)
+class CopyNow:
+    """This member copies the whole replica at this very boundary."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeCopy:
-    """Capture the replica, answer CopyTaken, and write it in the background; answered CopyWritten."""
+    """Capture the replica, or a shard of it, answer CopyTaken, and write it in the background; answered CopyWritten."""
 
     number: int  # of the copy within this process
     stamp: int
     state: StateId
     skipped: PositionSet
+    shard: int = 0
+    writers: tuple[Incarnation, ...] = ()  # of the shards, in their order; none: the copy is whole
+
+    @property
+    def shards(self) -> int:
+        return len(self.writers) or 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,10 +151,12 @@ class CopyTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyWritten:
-    """The copy of this number is complete in storage; None: it could not be written."""
+    """The copy of this number is complete in storage; file None: it could not be written, for this reason."""
 
     number: int
     file: FileRecord | None
+    contents: str = ""  # digest of the whole replica's names, dtypes and shapes
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +203,7 @@ GroupEvent = (
     | WordsGathered
     | StepApplied
     | CopyDue
+    | CopyNow
     | CopyTaken
     | CopyWritten
     | DrainAsked

@@ -36,14 +36,17 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """An unfinished checkpoint: a copy of the replica that is written in the background (rules 84 to 87)."""
+    """An unfinished checkpoint: a copy of the replica, or a shard, that is written in the background (84 to 88)."""
 
     number: int  # of the copy within this process
     offer: int
     state: StateId
     skipped: PositionSet
     stamp: int
+    shard: int = 0
+    writers: tuple[Incarnation, ...] = ()  # of the shards, in their order; none: the copy is whole
     file: FileRecord | None = None  # once written
+    contents: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, for `changed`
@@ -87,8 +90,9 @@ class MemberState:
     copy: Copy | None = None
     copies: int = 0
     offers: int = 0
-    wants_copy: bool = False  # carried to the first rank in the next control word (rule 84)
-    must_copy: bool = False  # at the next boundary
+    wants_copy: bool = False  # carried to all members in the next control word (rule 84)
+    copy_shards: int = 0  # of the copy that all members take at this boundary; 0: none
+    must_copy: bool = False  # the whole, by itself, at the next boundary
     committed: int = 0  # steps of the newest head that it knows
     refused_copy: int = 0  # stamp of the last copy that failed or was refused
 

@@ -165,6 +165,7 @@ def _outside(state: MemberState) -> MemberState:
         is_agreed=False,
         broken=0,
         is_step_given=False,
+        copy_shards=0,
     )
 
 

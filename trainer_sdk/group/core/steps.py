@@ -6,7 +6,8 @@ from master.api.group_shares import shares, step_positions, steps_per_epoch, tot
 from master.api.messages.generations import StateId
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.group.core.control_words import StepWord, layout_digest
-from trainer_sdk.group.core.member_events import AbortGroup, ContributeWord, WordsGathered
+from trainer_sdk.group.core.copies import agreed_shards, wished_shards
+from trainer_sdk.group.core.member_events import AbortGroup, ContributeWord, StepReduced, WordsGathered
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep, changed, rank_in
 from trainer_sdk.group.core.membership import leave, switch
 from trainer_sdk.group.port import StepShare
@@ -50,7 +51,7 @@ def _spare(state: MemberState, step: int) -> PositionSet:
     return EMPTY
 
 
-def handle_reduced(state: MemberState) -> MemberStep:
+def handle_reduced(state: MemberState, event: StepReduced) -> MemberStep:
     """The flag collective before the update: its word names generation, step and the prepared plan (67, 68, 81)."""
     if state.phase is not MemberPhase.BOUNDARY or not state.is_step_given:
         return MemberStep(state)
@@ -59,7 +60,7 @@ def handle_reduced(state: MemberState) -> MemberStep:
         generation=state.number,
         step=state.step,
         prepared=promised.number if promised is not None else 0,
-        wants_copy=state.wants_copy,
+        copy_shards=wished_shards(state, event.replica_bytes),
         layout=layout_digest(state.layout),
     )
     contributed = changed(state, phase=MemberPhase.CONTRIBUTED, promised=promised)
@@ -81,14 +82,14 @@ def handle_words(state: MemberState, event: WordsGathered) -> MemberStep:
         return leave(state, record.number)
     plans = {word.prepared for word in event.words}
     is_agreed = state.promised is not None and plans == {state.promised.number}
-    is_wanted = any(word.wants_copy for word in event.words)
+    shards = 0 if is_agreed else agreed_shards(event.words)  # after a switch others hold the replica too (rule 84)
     complete = changed(
         state,
         phase=MemberPhase.COMPLETE,
         is_agreed=is_agreed,
         is_step_given=False,
-        wants_copy=False,
-        must_copy=state.must_copy or (is_wanted and state.rank == 0),
+        wants_copy=state.wants_copy and not shards,
+        copy_shards=shards,
     )
     return MemberStep(complete)
 

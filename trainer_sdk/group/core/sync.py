@@ -49,7 +49,7 @@ def handle_gathered(state: MemberState, event: StatesGathered) -> MemberStep:
     listed = replace(state, phase=MemberPhase.TRANSFER, transfer=transfer, previous=0)
     if transfer.source is not None or transfer.is_from_head:
         return MemberStep(replace(listed, copy=None), closing)  # rule 86: its copy is of no ancestor
-    kept = restamp(replace(listed, state=transfer.state, skipped=transfer.skipped, is_fresh=False), record.number)
+    kept = restamp(replace(listed, state=transfer.state, skipped=transfer.skipped, is_fresh=False), record)
     if transfer.receivers:
         return MemberStep(kept.state, (*closing, *kept.effects))
     return MemberStep(_end_sync(kept.state), (*closing, *kept.effects))

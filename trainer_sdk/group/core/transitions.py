@@ -22,6 +22,7 @@ from master.api.positions import EMPTY
 from trainer_sdk.group.core import copies, membership, steps, sync
 from trainer_sdk.group.core.member_events import (
     CopyDue,
+    CopyNow,
     CopyTaken,
     CopyWritten,
     DrainAsked,
@@ -67,15 +68,15 @@ def handle_member(state: MemberState, event: GroupEvent) -> MemberStep:  # noqa:
         case ReplicaTorn():
             return sync.handle_torn(state)
         case StepReduced():
-            return steps.handle_reduced(state)
+            return steps.handle_reduced(state, event)
         case WordsGathered():
             return steps.handle_words(state, event)
         case StepApplied():
             return steps.handle_applied(state)
-        case CopyDue():
+        case CopyDue() | CopyWanted():
             return copies.handle_due(state)
-        case CopyWanted():
-            return copies.handle_wanted(state)
+        case CopyNow():
+            return copies.handle_now(state)
         case CopyTaken():
             return copies.handle_copied(state, event)
         case CopyWritten():
@@ -139,7 +140,7 @@ def leave_job(reason: str) -> tuple[TellMaster, ...]:
 
 def give(state: MemberState) -> MemberState:
     """The script has been given the step that `script_work.next_work` names."""
-    return changed(state, is_step_given=True, newest_given=max(state.newest_given, state.step))
+    return changed(state, is_step_given=True, newest_given=max(state.newest_given, state.step), copy_shards=0)
 
 
 def _is_saver(state: MemberState) -> bool:

@@ -22,7 +22,6 @@ NOT_FOUND: Final[Mapping[str, str]] = {
     "order-step-first": _TOO_LARGE,
     "restamp-always": _TOO_LARGE,
     "announce-first": _TOO_LARGE,
-    "shards-by-step + commit-any-generation": "the first rank alone writes a copy, in one shard (rules 84 and 88)",
     "queue-survives": _NOT_BUILT,
     "half-snapshot + queue-survives": _NOT_BUILT,
     "apply-whole-queue": _NOT_BUILT,

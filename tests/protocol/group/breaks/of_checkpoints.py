@@ -45,6 +45,14 @@ def _manifest_of(change: Any) -> Any:
     return record
 
 
+def shard_of_step(commit: Any, said: Any) -> bool:
+    return commit.state is not None and (commit.state.step, commit.shards) == (said.state.step, said.shards)
+
+
+def no_problem(*_: Any) -> str:
+    return ""
+
+
 def position_from_books(state: GroupState, manifest: Any) -> Any:
     return replace(manifest, step=state.newest, data=data_of(manifest.dataset, state.newest) - manifest.quarantine)
 
@@ -93,6 +101,19 @@ BREAKS: Final = (
         patches=((commits, "_problem", _refused_but_for("it is of step")),),
         setting=small(drain=1),
         found=Found.FORK,
+    ),
+    GroupBreak(
+        name="shards-by-step + commit-any-generation",
+        rule="87, 88: the stamp is the record's generation or its `from`, and all shards are of one id",
+        patches=(
+            (commits, "is_current", always),
+            (commits, "_is_of", shard_of_step),
+            (commits, "_problem_of_shard", no_problem),
+        ),
+        setting=small(steps=1, start=3, batch=3, shards=2, kill=1),
+        found=Found.CONTENT,
+        states=100_000,
+        is_long=True,
     ),
     GroupBreak(
         name="compare-outside",

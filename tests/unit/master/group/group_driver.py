@@ -190,7 +190,9 @@ def registration(member: MemberKey, **said) -> RegisterReplica:
     return RegisterReplica(name=member.name, incarnation=member.incarnation, **fields)
 
 
-def offer_of(own: StateId, stamp: int, *, offer: int = 1, shard: int = 0, shards: int = 1, skipped=EMPTY) -> OfferState:
+def offer_of(
+    own: StateId, stamp: int, *, offer: int = 1, shard: int = 0, shards: int = 1, skipped=EMPTY, contents: str = ""
+) -> OfferState:
     file = FileRecord(
         name=f"s{own.step}-{own.generation}-{shard}",
         size_bytes=1,
@@ -198,7 +200,9 @@ def offer_of(own: StateId, stamp: int, *, offer: int = 1, shard: int = 0, shards
         lineage=own.lineage,
         marks=copy_marks(SPEC, own.step, skipped, shard),
     )
-    return OfferState(offer=offer, stamp=stamp, state=own, skipped=skipped, shard=shard, shards=shards, file=file)
+    return OfferState(
+        offer=offer, stamp=stamp, state=own, skipped=skipped, shard=shard, shards=shards, file=file, contents=contents
+    )
 
 
 def training(*names: str, step: int = 1, **config) -> tuple[GroupDriver, list[MemberKey]]:

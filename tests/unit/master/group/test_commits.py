@@ -10,7 +10,7 @@ from master.api.group_shares import data_of, shares, step_positions
 from master.api.identities import Lineage
 from master.api.master_status import JobPhase
 from master.api.messages.from_members import Declare, Failed, FinalSaved
-from master.api.messages.generations import CopyWanted, GroupEnded, GroupPhase, StateId
+from master.api.messages.generations import CopyFailed, CopyWanted, GroupEnded, GroupPhase, StateId
 from master.api.messages.to_members import OfferAnswered, Refused
 from master.api.positions import PositionSet
 from master.job.domain.durable_records import SECOND
@@ -91,6 +91,67 @@ def test_shards_of_one_state_make_a_checkpoint():
     driver.offer(first, 4, 1, shard=0, shards=2)
     assert [file.name for file in driver.durable.head.files] == ["s4-1-0", "s4-1-1"]
     assert contradictions(driver.durable.head) == []
+
+
+def test_older_shard_does_not_displace_a_newer_one():
+    """Rule 88: its writer is told, and drops it."""
+    driver, (first, second) = training("t0", "t1", step=4)
+    driver.offer(first, 4, 1, shard=0, shards=2)
+    assert "step 4 is under way" in answer_of(driver.offer(second, 3, 1, shard=1, shards=2)).reason
+    driver.offer(second, 4, 1, shard=1, shards=2)
+    assert driver.durable.head.step == 4
+
+
+def test_shards_of_other_arrays_make_no_checkpoint():
+    """Rule 88: two trainers do not replicate the same; the status says so."""
+    driver, (first, second) = training("t0", "t1", step=4)
+    driver.offer(first, 4, 1, shard=0, shards=2, contents="a")
+    assert (
+        "consist of different arrays" in answer_of(driver.offer(second, 4, 1, shard=1, shards=2, contents="b")).reason
+    )
+    assert driver.durable.head is None
+    assert "consist of different arrays" in group.status(driver.state, driver.now).checkpoint_problem
+
+
+def test_shard_that_could_not_be_written_gives_the_others_up():
+    """Rule 88: before and after they are offered; the status names the trainer, and the next copy clears it."""
+    driver, (first, second) = training("t0", "t1", step=4, checkpoint_every_ns=5 * SECOND)
+    own = StateId(lineage=Lineage(1), generation=1, step=4)
+    driver.offer(first, 4, 1, shard=0, shards=2)
+    failed = CopyFailed(state=own, shards=2, reason="no space left")
+    (answer,) = [
+        said for to, said in said_by(driver, second, failed) if to == first and isinstance(said, OfferAnswered)
+    ]
+    assert answer.manifest is None
+    assert group.status(driver.state, driver.now).checkpoint_problem == "t1: no space left"
+    assert answer_of(driver.offer(first, 4, 1, shard=0, shards=2)).manifest is None
+    for one in (first, second):
+        driver.progress(one, 1, 5)
+    driver.pass_time(61)
+    assert driver.told(CopyWanted, first)
+    assert driver.offer(first, 5, 1, shard=0, shards=2) == []
+    driver.offer(second, 5, 1, shard=1, shards=2)
+    assert driver.durable.head.step == 5
+    assert group.status(driver.state, driver.now).checkpoint_problem == ""
+
+
+def said_by(driver, member, message):
+    """What the master says to anybody when this member says that."""
+    before = len(driver.sent)
+    driver.say(member, message)
+    return driver.sent[before:]
+
+
+def test_shards_offered_in_a_generation_that_broke_are_awaited_anew():
+    """Rules 86, 88: the shard of who is lost does not come, and a whole copy of the same state is taken."""
+    driver, (first, second) = training("t0", "t1", step=3)
+    driver.offer(first, 3, 1, shard=0, shards=2)
+    for one in (first, second):
+        driver.report(one, 1, StateId(lineage=Lineage(1), generation=1, step=3))
+    assert driver.record.number == 2
+    assert driver.offer(second, 3, 2, made_in=1, shard=1, shards=2) == []
+    assert driver.durable.head is None
+    assert answer_of(driver.offer(first, 3, 2, made_in=1)).manifest is not None
 
 
 def test_head_is_not_swapped_under_a_record_that_came_meanwhile():

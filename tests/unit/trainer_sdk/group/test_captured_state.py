@@ -1,4 +1,4 @@
-"""A captured replica as a stream and as a file: whole, or refused by name."""
+"""A captured replica as a stream: whole, or refused by name."""
 
 import numpy as np
 import pytest
@@ -6,13 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from master.api.checkpoints.storage import open_storage
-from master.api.group_shares import data_of
-from master.api.messages.generations import StateId
-from master.api.positions import PositionSet
-from tests.unit.trainer_sdk.group.group_world import DATASET, LINEAGE
-from trainer_sdk.errors import CheckpointError, UsageError, WireError
-from trainer_sdk.group.captured_state import StateReceiver, read_copy, stream_pieces, write_copy
+from trainer_sdk.errors import UsageError, WireError
+from trainer_sdk.group.captured_state import StateReceiver, stream_pieces
 from trainer_sdk.group.port import CapturedState
 
 STATE = CapturedState(
@@ -20,10 +15,6 @@ STATE = CapturedState(
     meta='{"lr": 0.1}',
     dtypes={"half": "bfloat16"},
 )
-
-
-def state_at(step: int) -> StateId:
-    return StateId(lineage=LINEAGE, generation=2, step=step)
 
 
 def receive(pieces) -> CapturedState:
@@ -93,27 +84,3 @@ def test_objects_are_refused_at_the_source():
     """What capture() gave is named."""
     with pytest.raises(UsageError, match="'names'"):
         list(stream_pieces(CapturedState(arrays={"names": np.array(["a", None], dtype=object)})))
-
-
-def test_file_gives_back_replica_and_position(tmp_path):
-    """Rule 90: the position of a checkpoint is that of its file; the marks say what it has trained."""
-    storage, skipped = open_storage(str(tmp_path)), PositionSet.of(2)
-    state_id = state_at(4)
-    record = write_copy(storage, "copy.npz", STATE, dataset=DATASET, state=state_id, skipped=skipped)
-    loaded = read_copy(storage, record)
-    assert (loaded.state, loaded.skipped) == (state_id, skipped)
-    assert_same(loaded.captured, STATE)
-    (marks,) = record.marks
-    assert (marks.applied, marks.skipped) == (data_of(DATASET, 4) - skipped, skipped)
-
-
-def test_altered_file_is_refused(tmp_path):
-    """A byte of the file changed after the commit."""
-    storage = open_storage(str(tmp_path))
-    record = write_copy(storage, "copy.npz", STATE, dataset=DATASET, state=state_at(1), skipped=PositionSet())
-    path = tmp_path / "copy.npz"
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"copy\.npz"):
-        read_copy(storage, record)

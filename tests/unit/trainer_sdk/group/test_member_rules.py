@@ -9,6 +9,7 @@ from master.api.messages.checkpoint_files import FileRecord
 from master.api.messages.from_members import Declare, Failed
 from master.api.messages.generations import (
     BrokenGeneration,
+    CopyFailed,
     GroupEnded,
     GroupPhase,
     HeadState,
@@ -25,6 +26,7 @@ from master.api.positions import EMPTY, PositionSet
 from tests.unit.trainer_sdk.group.group_world import DATASET, LINEAGE, fresh, record_of
 from trainer_sdk.errors import WireError
 from trainer_sdk.group.core.control_words import (
+    CANNOT_COPY,
     StepWord,
     SyncEntry,
     decode_entry,
@@ -41,6 +43,7 @@ from trainer_sdk.group.core.member_events import (
     ConnectGroup,
     ContributeWord,
     CopyDue,
+    CopyNow,
     CopyTaken,
     CopyWritten,
     DrainAsked,
@@ -435,7 +438,7 @@ def file_of(name="copy"):
 
 def with_copy(*, written=True):
     state = synced(step=2, is_registered=True)
-    state, _ = feed(state, CopyDue())
+    state, _ = feed(state, CopyNow())
     work = next_work(state)
     assert work == TakeCopy(number=1, stamp=1, state=sid(0, 2), skipped=EMPTY)
     state, effects = feed(state, CopyTaken(work=work), *([CopyWritten(number=1, file=file_of())] if written else []))
@@ -469,14 +472,106 @@ def test_sync_restamps_the_copy_of_who_keeps_its_state():
     assert feed(state, StatesGathered(number=2, entries=other))[0].copy is None
 
 
-def test_wish_of_any_rank_makes_the_first_one_copy():
+def said_of_copy(state, *, replica_bytes=0):
+    """What this member's next word says of a copy."""
+    (contribution,) = handle_member(give(state), StepReduced(replica_bytes=replica_bytes)).effects
+    return contribution.word.copy_shards
+
+
+def test_wish_of_any_rank_makes_the_first_one_copy_a_small_replica():
     """Rule 84: the step's word carries the wish."""
-    state = synced()
-    state, _ = feed(complete(state, word(state, wants_copy=True)), StepApplied())
-    assert isinstance(next_work(state), TakeCopy)
-    second, _ = feed(give(feed(synced(me=1), CopyDue())[0]), StepReduced())
-    assert second.promised is None
-    assert handle_member(give(feed(synced(me=1), CopyDue())[0]), StepReduced()).effects[0].word.wants_copy
+    for me in (0, 1):
+        state = synced(me=me)
+        said = [word(state), word(state)]
+        said[1 - me] = word(state, copy_shards=1)
+        done, _ = feed(give(state), StepReduced(), WordsGathered(number=1, words=tuple(said)), StepApplied())
+        assert isinstance(next_work(done), TakeCopy) == (me == 0)
+    assert said_of_copy(feed(synced(me=1), CopyDue())[0]) == 1
+    assert said_of_copy(synced(me=1)) == 0
+
+
+@pytest.mark.parametrize(("megabytes", "shards"), [(0, 1), (15, 1), (16, 2), (1000, 2)])
+def test_large_replica_is_wished_in_shards(megabytes, shards):
+    """Rule 84: one writer below 16 MiB, and no more of them than members."""
+    state, _ = feed(synced(), CopyDue())
+    assert said_of_copy(state, replica_bytes=megabytes << 20) == shards
+
+
+def sharded(me=0, words=(2, 0)):
+    """A member after a step whose words said this of a copy."""
+    state = synced(me=me, is_registered=True)
+    said = tuple(word(state, copy_shards=one) for one in words)
+    return feed(give(state), StepReduced(), WordsGathered(number=1, words=said), StepApplied())[0]
+
+
+def test_all_members_copy_their_shards_after_the_same_step():
+    """Rule 84: who wishes, and who does not."""
+    for me in (0, 1):
+        work = next_work(sharded(me))
+        assert (work.shard, work.shards, work.state.step) == (me, 2, 1)
+        assert [name.split("-")[1] for name in work.writers] == ["0", "1"]
+
+
+def test_nobody_copies_while_one_still_writes():
+    """Rule 84: the wish stays until all can."""
+    state, _ = with_copy(written=False)
+    assert said_of_copy(state) == CANNOT_COPY
+    assert isinstance(next_work(sharded(words=(2, CANNOT_COPY))), GiveStep)
+    wishing, _ = feed(synced(), CopyDue())
+    said = (word(wishing, copy_shards=2), word(wishing, copy_shards=CANNOT_COPY))
+    wishing, _ = feed(give(wishing), StepReduced(), WordsGathered(number=1, words=said), StepApplied())
+    assert said_of_copy(wishing) == 1
+
+
+def test_shard_that_could_not_be_written_is_told():
+    """Rule 88: the master gives the others up."""
+    state = sharded(1)
+    state, effects = feed(
+        state, CopyTaken(work=next_work(state)), CopyWritten(number=1, file=None, problem="the disk is full")
+    )
+    assert reports(effects) == [CopyFailed(state=sid(1, 1), shards=2, reason="the disk is full")]
+    assert state.copy is None
+
+
+def with_shard(me=0):
+    state = sharded(me)
+    return feed(state, CopyTaken(work=next_work(state)), CopyWritten(number=1, file=file_of()))[0]
+
+
+def test_shard_is_dropped_where_a_writer_is_not_there():
+    """Rules 86, 88: kept in a generation of the same writers, and in one that is planned from its own."""
+    for members, planned_from, is_kept in (((0, 1), 0, True), ((0, 2), 0, False), ((0, 2), 1, True)):
+        state = with_shard()
+        record = record_of(2, *members, planned_from=planned_from)
+        if planned_from:
+            state, _ = feed(state, NewGeneration(record=record), GroupConnected(number=2))
+            said = tuple(word(state, prepared=2) for _ in range(2))
+            state, _ = feed(give(state), StepReduced(), WordsGathered(number=1, words=said), StepApplied())
+        else:
+            state, _ = feed(state, BrokenGeneration(number=1), NewGeneration(record=record), GroupConnected(number=2))
+        same = tuple(entry(record, state.state) for _ in range(2))
+        state, _ = feed(state, StatesGathered(number=2, entries=same))
+        assert (state.copy is not None) == is_kept
+        assert state.copy is None or state.copy.stamp == 2
+
+
+def test_copy_does_not_follow_a_step_of_the_switch():
+    """Rule 84: others hold the replica after it; the wish stays."""
+    state, _ = feed(prepared(record_of(2, 0, 1, 2, planned_from=1)), CopyDue())
+    said = tuple(word(state, prepared=2, copy_shards=2) for _ in range(2))
+    state, _ = feed(give(state), StepReduced(), WordsGathered(number=1, words=said), StepApplied())
+    assert (state.number, state.copy_shards, state.wants_copy) == (2, 0, True)
+
+
+def test_newer_shard_takes_the_place_of_one_that_is_not_committed():
+    """Rule 88: the other shard of the older copy never came."""
+    state, _ = feed(with_shard(), CopyDue())
+    said = (word(state, copy_shards=2), word(state, copy_shards=0))
+    state, _ = feed(give(state), StepReduced(), WordsGathered(number=1, words=said), StepApplied())
+    work = next_work(state)
+    assert (work.shards, work.state.step) == (2, 2)
+    state, _ = feed(state, CopyTaken(work=work))
+    assert feed(state, OfferAnswered(offer=1, manifest=ManifestId("m")))[0].copy == state.copy
 
 
 def test_head_gives_the_data_position():
@@ -525,7 +620,7 @@ def test_words_survive_the_wire_and_garbage_is_refused():
     """What members tell each other is read strictly."""
     entered = SyncEntry(digest="d", state=sid(1, 2), skipped=PositionSet.of(1, 5), is_fresh=True)
     assert decode_entry(encode_entry(entered)) == entered
-    said = StepWord(generation=1, step=2, prepared=3, wants_copy=True, layout="l")
+    said = StepWord(generation=1, step=2, prepared=3, copy_shards=2, layout="l")
     assert decode_word(encode_word(said)) == said
     for garbage in (b"", b"\xff", b"[]", b'{"state": 3}'):
         with pytest.raises(WireError):

@@ -279,7 +279,9 @@ def test_nested_values_come_back_as_they_were():
     )
     encoder = StateEncoder()
     text = json.dumps(encoder.encode(value, "v"), allow_nan=False)
-    back = StateDecoder(encoder.arrays, encoder.dtypes).decode(json.loads(text))
+    back = StateDecoder({name: encoder.copied(name) for name in encoder.shapes}, encoder.dtypes).decode(
+        json.loads(text)
+    )
     assert back["numbers"] == value["numbers"]
     assert np.isnan(back["odd"].pop("nan"))
     assert back["odd"] == {"inf": float("-inf"), "bytes": b"\0\xff", "set": {3, 1}}

@@ -358,6 +358,7 @@ class MemberMessage(_message.Message):
     LEFT_GENERATION_FIELD_NUMBER: _builtins.int
     GROUP_PROGRESS_FIELD_NUMBER: _builtins.int
     OFFER_STATE_FIELD_NUMBER: _builtins.int
+    COPY_FAILED_FIELD_NUMBER: _builtins.int
     LEAVE_REQUEST_FIELD_NUMBER: _builtins.int
     REGISTER_SERVER_FIELD_NUMBER: _builtins.int
     MARKS_REPORT_FIELD_NUMBER: _builtins.int
@@ -397,6 +398,8 @@ class MemberMessage(_message.Message):
     def group_progress(self) -> Global___GroupProgress: ...
     @_builtins.property
     def offer_state(self) -> Global___OfferState: ...
+    @_builtins.property
+    def copy_failed(self) -> Global___CopyFailed: ...
     @_builtins.property
     def leave_request(self) -> Global___LeaveRequest: ...
     @_builtins.property
@@ -442,6 +445,7 @@ class MemberMessage(_message.Message):
         left_generation: Global___LeftGeneration | None = ...,
         group_progress: Global___GroupProgress | None = ...,
         offer_state: Global___OfferState | None = ...,
+        copy_failed: Global___CopyFailed | None = ...,
         leave_request: Global___LeaveRequest | None = ...,
         register_server: Global___RegisterServer | None = ...,
         marks_report: Global___MarksReport | None = ...,
@@ -458,11 +462,11 @@ class MemberMessage(_message.Message):
         server_report: Global___ServerReport | None = ...,
         backup_silent: Global___BackupSilent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "backup_silent", b"backup_silent", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "group_progress", b"group_progress", "held", b"held", "installed", b"installed", "leave", b"leave", "leave_request", b"leave_request", "left_generation", b"left_generation", "marks_report", b"marks_report", "offer_state", b"offer_state", "progress", b"progress", "register_replica", b"register_replica", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "server_report", b"server_report", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "backup_silent", b"backup_silent", "body", b"body", "copy_failed", b"copy_failed", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "group_progress", b"group_progress", "held", b"held", "installed", b"installed", "leave", b"leave", "leave_request", b"leave_request", "left_generation", b"left_generation", "marks_report", b"marks_report", "offer_state", b"offer_state", "progress", b"progress", "register_replica", b"register_replica", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "server_report", b"server_report", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "backup_silent", b"backup_silent", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "group_progress", b"group_progress", "held", b"held", "installed", b"installed", "leave", b"leave", "leave_request", b"leave_request", "left_generation", b"left_generation", "marks_report", b"marks_report", "offer_state", b"offer_state", "progress", b"progress", "register_replica", b"register_replica", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "server_report", b"server_report", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "backup_silent", b"backup_silent", "body", b"body", "copy_failed", b"copy_failed", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "group_progress", b"group_progress", "held", b"held", "installed", b"installed", "leave", b"leave", "leave_request", b"leave_request", "left_generation", b"left_generation", "marks_report", b"marks_report", "offer_state", b"offer_state", "progress", b"progress", "register_replica", b"register_replica", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "server_report", b"server_report", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_trainer", "declare", "acquire", "ack", "return", "progress", "failed", "final_saved", "leave", "register_replica", "left_generation", "group_progress", "offer_state", "leave_request", "register_server", "marks_report", "restored", "restore_failed", "held", "cut_taken", "cut_refused", "written", "skip_answer", "installed", "activated", "server_leaving", "server_report", "backup_silent"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_trainer", "declare", "acquire", "ack", "return", "progress", "failed", "final_saved", "leave", "register_replica", "left_generation", "group_progress", "offer_state", "copy_failed", "leave_request", "register_server", "marks_report", "restored", "restore_failed", "held", "cut_taken", "cut_refused", "written", "skip_answer", "installed", "activated", "server_leaving", "server_report", "backup_silent"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1470,11 +1474,13 @@ class OfferState(_message.Message):
     SHARD_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
     FILE_FIELD_NUMBER: _builtins.int
+    CONTENTS_FIELD_NUMBER: _builtins.int
     offer: _builtins.int
     stamp: _builtins.int
     skipped: _builtins.bytes
     shard: _builtins.int
     shards: _builtins.int
+    contents: _builtins.str
     @_builtins.property
     def state(self) -> Global___StateId: ...
     @_builtins.property
@@ -1489,14 +1495,41 @@ class OfferState(_message.Message):
         shard: _builtins.int = ...,
         shards: _builtins.int = ...,
         file: Global___FileRecord | None = ...,
+        contents: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "offer", b"offer", "shard", b"shard", "shards", b"shards", "skipped", b"skipped", "stamp", b"stamp", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "file", b"file", "offer", b"offer", "shard", b"shard", "shards", b"shards", "skipped", b"skipped", "stamp", b"stamp", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OfferState: _TypeAlias = OfferState  # noqa: Y015
+
+@_typing.final
+class CopyFailed(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    shards: _builtins.int
+    reason: _builtins.str
+    @_builtins.property
+    def state(self) -> Global___StateId: ...
+    def __init__(
+        self,
+        *,
+        state: Global___StateId | None = ...,
+        shards: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "shards", b"shards", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyFailed: _TypeAlias = CopyFailed  # noqa: Y015
 
 @_typing.final
 class LeaveRequest(_message.Message):
