@@ -307,7 +307,7 @@ class Session:
                 self._run_drain_callbacks()
             elif isinstance(error, Exception) and self._member is not None and is_mine:
                 lines = "".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:]
-                self._member.script_failed("\n".join(lines))
+                self._member.script_failed("\n".join(lines), is_misuse=isinstance(error, UsageError))
         finally:
             self.close("ended" if self.has_ended else "drained" if self.is_draining else "left the session")
 

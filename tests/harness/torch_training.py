@@ -1,5 +1,7 @@
 """A PyTorch script as users write it, by parts: run by the members of a `ThreadGroup`, or plainly in one process."""
 
+from collections.abc import Callable
+
 import torch
 
 from tests.harness.thread_group import ThreadSession, run_threads
@@ -89,6 +91,8 @@ def train_group(group, loop, *, dataset=None, make=Script, micro_batch=None, **o
     scripts = [make(rank) for rank in range(group.most)]
     for script in scripts:
         script.dataset = Records(group.dataset.size) if dataset is None else dataset
+        if isinstance(dataset, Callable):  # one for each rank
+            script.dataset = dataset()
 
     def run(rank):
         script, session = scripts[rank], ThreadSession(group, rank)

@@ -1,12 +1,14 @@
 """A torch script in a group, under a real master: `torch_group.py FOLDER MASTER ORDINAL`.
 
-FOLDER as for `group_counter.py`: `sockets`, `checkpoints`, `hurry`; the result is NAME.json there.  A parameter of the
+FOLDER as for `group_counter.py`: `sockets`, `checkpoints`, `hurry`; the result is NAME.json there.  With the file
+`stream` the records are those of an IterableDataset, whose epochs each have an order of their own.  A parameter of the
 model counts how often each record was trained: its gradient is minus one by the records of the step.
 """
 
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -26,6 +28,14 @@ class Records(torch.utils.data.Dataset):
         return torch.randn(4, generator=torch.Generator().manual_seed(record)), record
 
 
+class Stream(torch.utils.data.IterableDataset[tuple[torch.Tensor, int]]):
+    """The same records, in a random order, read one after the other."""
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, int]]:
+        for record in torch.randperm(DATASET.size).tolist():
+            yield Records()[record]
+
+
 class Counting(torch.nn.Module):
     """A network with batch normalisation beside the counts."""
 
@@ -43,6 +53,7 @@ class Counting(torch.nn.Module):
 
 def main(folder: Path, master: str, ordinal: int) -> None:
     torch.set_num_threads(1)
+    is_stream = (folder / "stream").exists()
     model = Counting()
     network = {"params": model.network.parameters(), "lr": 0.01, "momentum": 0.9}
     optimizer = torch.optim.SGD([network, {"params": [model.counts], "lr": float(DATASET.batch_size)}])
@@ -51,7 +62,8 @@ def main(folder: Path, master: str, ordinal: int) -> None:
         edl_torch.replicate(session, model, optimizer, schedule)
         loader = edl_torch.loader(
             session,
-            Records(),
+            Stream() if is_stream else Records(),
+            size=DATASET.size if is_stream else None,
             epochs=DATASET.epochs,
             global_batch=DATASET.batch_size,
             micro_batch=4,

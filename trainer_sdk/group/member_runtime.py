@@ -287,9 +287,9 @@ class MemberRuntime:
             raise CheckpointError(f"of step {state.step}", f"nothing was committed: {problem}")
         return manifest
 
-    def script_failed(self, message: str) -> None:
-        """Tells the master that the script raised in the step in hand (M4)."""
-        self._handle(ScriptRaised(message=message, is_in_step=self._times.is_in_step))
+    def script_failed(self, message: str, *, is_misuse: bool) -> None:
+        """Tells the master that the script raised in the step in hand (M4); misuse is not the fault of its records."""
+        self._handle(ScriptRaised(message=message, is_in_step=self._times.is_in_step, is_misuse=is_misuse))
 
     def final_hook_done(self) -> None:
         self._handle(FinalHookDone())

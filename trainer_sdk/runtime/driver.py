@@ -208,7 +208,7 @@ class TrainerDriver:
     def is_draining(self) -> bool:
         return self.state.is_draining
 
-    def script_failed(self, message: str) -> None:
+    def script_failed(self, message: str, *, is_misuse: bool) -> None:  # noqa: ARG002  of a group alone
         """Tells the master that the script raised (M4)."""
         self.handle(ScriptFailed(message=message))
 

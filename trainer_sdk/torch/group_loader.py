@@ -17,6 +17,7 @@ from itertools import count
 from typing import Any, Final
 
 from master.api.group_shares import steps_per_epoch
+from master.api.identities import DatasetSpec
 from trainer_sdk.errors import TrainerLeft, UsageError
 from trainer_sdk.group.group_steps import GroupSteps
 from trainer_sdk.group.port import StepShare
@@ -24,7 +25,8 @@ from trainer_sdk.session import Session
 from trainer_sdk.torch.evaluation import EvaluationBatches, evaluate_alone, evaluate_together, evaluating
 from trainer_sdk.torch.micro_batches import MicroBatch, micro_batches
 from trainer_sdk.torch.record_fetcher import Keys, RecordFetcher
-from trainer_sdk.torch.record_source import size_of
+from trainer_sdk.torch.record_source import RecordSource, is_stream, size_of
+from trainer_sdk.torch.record_stream import StreamSource, stream_size
 from trainer_sdk.torch.seeds import TRAINING, seed_generators
 from trainer_sdk.torch.step_in_hand import StepInHand
 from trainer_sdk.torch.training_replica import TrainingReplica
@@ -46,6 +48,7 @@ class GroupLoader:
         multiprocessing_context: Any = None,
     ) -> None:
         self._steps, self._replica, self._fetcher = steps, replica, fetcher
+        self._is_stream: Final = fetcher.is_stream
         self._micro_batch: Final = micro_batch
         self._context: Final = multiprocessing_context
         self._step = StepInHand(steps, replica)
@@ -180,6 +183,8 @@ class GroupLoader:
             yield from map(self._keys, micro_batches(expected, self._micro_batch))
 
     def _keys(self, part: MicroBatch) -> Keys:
+        if self._is_stream:  # its order is that of the epoch
+            return tuple((position, position % self._steps.spec.size) for position in part.positions)
         return tuple(zip(part.positions, self._steps.records(part.positions).tolist(), strict=True))
 
     def _check_present(self) -> None:
@@ -194,6 +199,7 @@ def loader(
     epochs: int,
     global_batch: int | None = None,
     micro_batch: int | None = None,
+    size: int | None = None,
     seed: int = 0,
     name: str = "",
     num_workers: int = 0,
@@ -205,12 +211,17 @@ def loader(
     """The records of `dataset`, `epochs` times, in an order keyed by `seed`: `global_batch` a step, over all trainers.
 
     Without `global_batch` it is the job's (spec.group.globalBatch).  Each trainer takes its share of a step in parts of
-    at most `micro_batch` records, one round of the loop each; without a number in one part.  `dataset` has __getitem__
-    and __len__.  Random numbers are those of (`seed`, position), so a record is augmented alike whoever reads it.  The
-    other parameters are those of torch's DataLoader.  Its worker processes start before this process has threads.
+    at most `micro_batch` records, one round of the loop each; without a number in one part.  Random
+    numbers are those of (`seed`, position), so a record is augmented alike whoever reads it.  The other parameters are
+    those of DataLoader, whose worker processes start before this process has threads.
 
-    Raises UsageError: without `replicate` before, for a data set that cannot be read by record number, for numbers
-    outside their range.
+    `dataset` has __getitem__ and __len__; or it is an IterableDataset, whose own order is then that of each epoch, and
+    `size` the number of its records where it has no len().  Every trainer and worker process reads such a stream for
+    itself and passes over what others train: give it a method `iterate_from(place)`, which iterates from this place of
+    the epoch on, and none of that is read.  `set_epoch(epoch)`, if it has that, is called before each time through it.
+
+    Raises UsageError: without `replicate` before, for a data set without a known size, for numbers outside their range;
+    in the loop for a stream that has another number of records.
     """
     replica = session.replica
     if not isinstance(replica, TrainingReplica):
@@ -219,9 +230,13 @@ def loader(
         )
     if micro_batch is not None and micro_batch < 1:
         raise UsageError(f"micro_batch: {micro_batch!r} is no number of records; give 1 or more, or None for one part")
+    if size is not None and not is_stream(dataset):
+        raise UsageError(
+            f"size: {type(dataset).__name__} is no IterableDataset, and its len() is its size; leave it out"
+        )
     steps = session.group_steps(
         name or type(dataset).__name__.lower(),
-        size=size_of(dataset),
+        size=stream_size(dataset, size) if is_stream(dataset) else size_of(dataset),
         epochs=epochs,
         global_batch=global_batch,
         seed=seed,
@@ -229,9 +244,17 @@ def loader(
     options: dict[str, Any] = {"num_workers": num_workers, "collate_fn": collate_fn, "pin_memory": pin_memory}
     if num_workers:
         options |= {"prefetch_factor": prefetch_factor, "multiprocessing_context": multiprocessing_context}
-    fetcher = RecordFetcher(dataset, seed, options)
+    fetcher = RecordFetcher(_source(dataset, steps.spec, options), options)
     steps.at_close(replica.buckets.close)
     steps.at_close(fetcher.close)
     return GroupLoader(
         steps, replica, fetcher, micro_batch=micro_batch, multiprocessing_context=multiprocessing_context
     )
+
+
+def _source(dataset: Any, spec: DatasetSpec, options: Mapping[str, Any]) -> RecordSource | StreamSource:
+    collate_fn = options["collate_fn"]
+    if not is_stream(dataset):
+        return RecordSource(dataset, spec.seed, collate_fn)
+    steps_ahead = options["num_workers"] * (options.get("prefetch_factor") or 2)  # 2 is DataLoader's
+    return StreamSource(dataset, spec.seed, collate_fn, size=spec.size, kept=spec.batch_size * (2 + steps_ahead))

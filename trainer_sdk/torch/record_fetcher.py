@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 
 from trainer_sdk.torch.record_source import RecordKey, RecordSource
+from trainer_sdk.torch.record_stream import StreamSource
 
 Keys = tuple[RecordKey, ...]  # of a micro-batch
 
@@ -22,15 +23,16 @@ Keys = tuple[RecordKey, ...]  # of a micro-batch
 class RecordFetcher:
     """The loaded micro-batches of one trainer.  `start` before the process has threads, for workers are forked."""
 
-    def __init__(self, dataset: Any, seed: int, options: Mapping[str, Any]) -> None:
+    def __init__(self, source: RecordSource | StreamSource, options: Mapping[str, Any]) -> None:
         """`options`: those of a DataLoader."""
         self._asked = _AskedKeys()
         has_workers = options.get("num_workers", 0) > 0
-        self._source: Final = RecordSource(dataset, seed, options.get("collate_fn"))
+        self._source: Final = source
         own: dict[str, Any] = {"batch_sampler": self._asked, "collate_fn": _as_read, "persistent_workers": has_workers}
-        self._loader = torch.utils.data.DataLoader(self._source, **{**options, **own})
+        self._loader = torch.utils.data.DataLoader(source, **{**options, **own})
         self._has_workers: Final = has_workers
         self._is_direct: Final = not has_workers and not options.get("pin_memory", False)
+        self.is_stream: Final = isinstance(source, StreamSource)
         self._iterator: Iterator[Any] = iter(())
         self._step = -1
         self._held: dict[Keys, tuple[Any, tuple[int, ...]]] = {}  # of the step: data, and the versions of its tensors

@@ -50,12 +50,17 @@ def _is_plain(tensor: Any) -> bool:
     return type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.requires_grad
 
 
+def is_stream(dataset: Any) -> bool:
+    """True for a data set that gives its records in an order of its own."""
+    return isinstance(dataset, torch.utils.data.IterableDataset)
+
+
 def size_of(dataset: Any) -> int:
     """Records of the data set.  Raises UsageError for one that cannot be read by record number."""
-    if isinstance(dataset, torch.utils.data.IterableDataset) or not hasattr(dataset, "__getitem__"):
+    if is_stream(dataset) or not hasattr(dataset, "__getitem__"):
         raise UsageError(
-            f"dataset: {type(dataset).__name__} cannot be read by record number, so nobody could say which records "
-            "are trained; give a Dataset with __getitem__ and __len__"
+            f"dataset: {type(dataset).__name__} cannot be read by record number; give a Dataset with __getitem__ and "
+            "__len__, and to loader() alone also an IterableDataset"
         )
     try:
         size = len(dataset)

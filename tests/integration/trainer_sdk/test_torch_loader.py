@@ -130,3 +130,50 @@ def test_evaluation_with_workers_tells_what_cannot_be_sent_to_them(tmp_path):
     assert (
         "UsageError: evaluate(num_workers=2): Records or collate_fn cannot be sent to worker processes" in done.stderr
     )
+
+
+STREAM_WITH_WORKERS = """
+import torch
+import trainer_sdk as edl
+import trainer_sdk.torch as edl_torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        assert get_worker_info() is None  # else it would share its records out, as plain scripts do
+        return iter([(torch.randn(3), record) for record in range(HAS)])
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    order = []
+    with edl.open() as session:
+        edl_torch.replicate(session, model, optimizer)
+        loader = edl_torch.loader(session, Stream(), size=20, epochs=2, global_batch=8, micro_batch=3, num_workers=2)
+        for x, records in loader:
+            loader.backward(model(x).mean())
+            optimizer.step()
+            optimizer.zero_grad()
+            order += records.tolist()
+    print(order == [*range(20)] * 2, session.has_ended)
+"""
+
+
+def test_stream_is_read_in_its_order_by_worker_processes(tmp_path):
+    """Each worker reads the stream and takes its micro-batches of it, whatever number of workers there is."""
+    script = tmp_path / "script.py"
+    script.write_text(STREAM_WITH_WORKERS.replace("HAS", "20"))
+    done = run_alone(tmp_path, str(script))
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "True True"
+
+
+def test_stream_of_another_size_ends_the_script_with_its_name(tmp_path):
+    """Read by a worker process, and told as the misuse that it is."""
+    script = tmp_path / "script.py"
+    script.write_text(STREAM_WITH_WORKERS.replace("HAS", "19"))
+    done = run_alone(tmp_path, str(script))
+
+    assert done.returncode != 0
+    assert "UsageError: dataset: Stream ended after 19 records of epoch 0, and size is 20" in done.stderr

@@ -181,6 +181,7 @@ class ScriptRaised:
 
     message: str
     is_in_step: bool = False
+    is_misuse: bool = False  # whatever the records were
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,8 @@ def _handle_stream(
             return MemberStep(state, (TellMaster(message=_progress(state, event)), *copies.offer(state)))
         case ScriptRaised(message=message, is_in_step=is_in_step):
             is_given = state.is_step_given or (is_in_step and state.phase is MemberPhase.COMPLETE)
-            positions = steps.share_of(state).positions if is_given and state.record else EMPTY
+            is_suspect = is_given and not event.is_misuse
+            positions = steps.share_of(state).positions if is_suspect and state.record else EMPTY
             return MemberStep(state, (TellMaster(message=Failed(positions=positions, message=message)),))
         case FinalHookDone():
             return MemberStep(state, (TellMaster(message=FinalSaved()),))

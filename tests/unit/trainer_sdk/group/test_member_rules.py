@@ -309,6 +309,8 @@ def test_script_that_raises_names_the_records_of_the_step_in_hand():
     for state, is_in_step, positions in ((alone, True, mine), (alone, False, EMPTY), (synced(), True, EMPTY)):
         (failed,) = reports(feed(state, ScriptRaised(message="no", is_in_step=is_in_step))[1])
         assert failed == Failed(positions=positions, message="no")
+    (failed,) = reports(feed(give(synced()), ScriptRaised(message="no", is_in_step=True, is_misuse=True))[1])
+    assert failed.positions == EMPTY, "whatever the records were"
 
 
 def test_late_or_repeated_record_does_no_harm():
