@@ -33,6 +33,12 @@ def step_positions(dataset: DatasetSpec, step: int) -> PositionSet:
     return PositionSet.span(begin, min(begin + dataset.batch_size, (epoch + 1) * dataset.size))
 
 
+def step_of(dataset: DatasetSpec, position: int) -> int:
+    """The step that trains this position."""
+    epoch, place = divmod(position, dataset.size)
+    return epoch * steps_per_epoch(dataset) + place // dataset.batch_size
+
+
 def data_of(dataset: DatasetSpec, step: int) -> PositionSet:
     """Positions of the first `step` steps, trained or skipped."""
     if step == 0:
@@ -49,14 +55,19 @@ def shares(record: Generation, positions: PositionSet) -> tuple[PositionSet, ...
     """Each rank's part of a step's positions, by rank: disjoint, and together all but the quarantined (rules 63, 94).
 
     Consecutive parts in proportion to the members' weights; a part may be empty, and holds a single position only where
-    it cannot be helped: batch normalisation has no variance of one record.  Suspects go to one rank alone.
+    it cannot be helped: batch normalisation has no variance of one record.  Suspects go to one rank, which has nothing
+    else, so that its loss tells something of them.
     """
     todo = positions - record.quarantine
     if len(record.members) == 1:
         return (todo,)
-    alone = todo & record.suspects
-    parts = _split(todo - alone, [member.share for member in record.members])
-    parts[record.suspect_rank] |= alone
+    tried, weights = todo & record.suspects, [member.share for member in record.members]
+    if not tried:
+        return tuple(_split(todo, weights))
+    weights[record.suspect_rank] = 0
+    rest = todo - tried if len(todo - tried) != 1 else EMPTY
+    parts = _split(rest, weights)
+    parts[record.suspect_rank] = todo - rest
     return tuple(parts)
 
 

@@ -12,7 +12,7 @@ from master.api.messages.to_members import Released
 from master.group import suspects
 from master.group.group_state import GroupState, GroupTurn, Replica, keys_of
 from master.group.membership import candidates, concerned, in_rank_order, is_gone, is_lost
-from master.job.domain.durable_records import SECOND, GenerationRecord, MemberKey, RecordGeneration
+from master.job.domain.durable_records import SECOND, GenerationRecord, Instant, MemberKey, RecordGeneration
 
 GATHER_NS: Final = SECOND
 """Trainers that come within so much of the first one make one change of members."""
@@ -73,14 +73,7 @@ def refute(turn: GroupTurn, replica: Replica) -> None:
 
 def regroup(turn: GroupTurn) -> None:
     """The next record, once each member concerned has reported or is lost (rules 75, 76, 78); the first one too."""
-    state, current = turn.state, turn.state.current
-    if state.writing or state.lineage is None or state.dataset is None:
-        return
-    if current is None:
-        is_ready = state.reclaim_ends is None and state.gather_ends is None
-    else:
-        is_ready = is_gathering(state) and all(_is_settled(state, key, current) for key in concerned(state))
-    pool = _pool(state) if is_ready else ()
+    current, pool = turn.state.current, _ready_pool(turn.state)
     if not pool:
         return
     turn.change(gather_ends=None)
@@ -88,7 +81,28 @@ def regroup(turn: GroupTurn) -> None:
         suspects.judge_losses(turn)
         if turn.state.writing:  # a quarantine is recorded first, and the record names it
             return
+        until = partner_awaited(turn.state)
+        if until is not None and turn.now < until:
+            return
     write_record(turn, pool, before=None)
+
+
+def _ready_pool(state: GroupState) -> tuple[Replica, ...]:
+    """Who would be the members of the next record; nobody while it cannot be written."""
+    current = state.current
+    if state.writing or state.lineage is None or state.dataset is None:
+        return ()
+    if current is None:
+        is_ready = state.reclaim_ends is None and state.gather_ends is None
+    else:
+        is_ready = is_gathering(state) and all(_is_settled(state, key, current) for key in concerned(state))
+    return _pool(state) if is_ready else ()
+
+
+def partner_awaited(state: GroupState) -> Instant | None:
+    """Until then a sole survivor waits for another trainer, since something has failed twice; None: it does not."""
+    is_awaited = is_gathering(state) and suspects.awaits_partner(state, _ready_pool(state))
+    return suspects.partner_until(state) if is_awaited else None
 
 
 def _is_settled(state: GroupState, key: MemberKey, current: Generation) -> bool:
@@ -121,11 +135,11 @@ def write_record(turn: GroupTurn, replicas: tuple[Replica, ...], *, before: Gene
     head = state.head_state
     seen = [state.current.number if state.current else 0, state.largest, head.state.generation]
     number = 1 + max(*seen, *(max(one.left, one.generation) for one in state.members.values()))
+    chosen = _within_batch(state, replicas, before)
     members = tuple(
-        GroupMember(name=one.key.name, incarnation=one.key.incarnation, address=one.address)
-        for one in _within_batch(state, replicas, before)
+        GroupMember(name=one.key.name, incarnation=one.key.incarnation, address=one.address) for one in chosen
     )
-    doubtful = state.failures.suspects - state.lineage.quarantine
+    doubtful = suspects.to_try(state)
     record = Generation(
         number=number,
         lineage=state.number,
@@ -134,7 +148,7 @@ def write_record(turn: GroupTurn, replicas: tuple[Replica, ...], *, before: Gene
         planned_from=before.number if before else 0,
         quarantine=state.lineage.quarantine,
         suspects=doubtful,
-        suspect_rank=number % len(members) if doubtful else 0,
+        suspect_rank=suspects.trial_rank(chosen, number) if doubtful else 0,
     )
     new = GenerationRecord(current=record, before=before)
     turn.write(RecordGeneration(old=state.record, new=new, head=state.head_id, lineage=state.lineage))

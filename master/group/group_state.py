@@ -168,6 +168,7 @@ class GroupState:
     pending_declaration: DatasetRecord | None = None
     record: GenerationRecord | None = None  # as recorded
     roster: Roster = field(default_factory=Roster, compare=False)  # of `record`
+    widest: int = 0  # most members of a generation, under this master
     synced: int = 0  # the newest generation whose sync is known to be over
     broken: int = 0  # the newest generation that this master has broken (rule 74)
     broken_at: Instant = _START
@@ -257,7 +258,8 @@ class GroupTurn:
         self.state = copy_with(self.state, **parts)
 
     def set_record(self, record: GenerationRecord) -> None:
-        self.change(record=record, roster=roster_of(record))
+        widest = max(self.state.widest, len(record.current.members))
+        self.change(record=record, roster=roster_of(record), widest=widest)
 
     def put(self, replica: Replica, **parts: Any) -> Replica:
         """The replica with these parts changed is the member of its name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from master.group.generations import partner_awaited
 from master.group.group_events import CheckpointDue, GroupDeadline, JoinersGathered, LeaveDue, ReplicaSilent
 from master.group.group_state import GroupState
 from master.group.membership import silences
@@ -26,6 +27,8 @@ def _of(state: GroupState) -> Iterator[tuple[Instant, GroupDeadline]]:
         yield at, ReplicaSilent(member=replica.key, deadline=at)
     if state.gather_ends is not None:
         yield state.gather_ends, JoinersGathered(deadline=state.gather_ends)
+    if (until := partner_awaited(state)) is not None:
+        yield until, JoinersGathered(deadline=until)
     if state.reclaim_ends is not None:
         yield state.reclaim_ends, ReclaimWindowEnded(deadline=state.reclaim_ends)
     if state.pace.due is not None and state.record is not None and not state.is_complete and not state.failed:

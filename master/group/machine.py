@@ -75,6 +75,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Gr
         layout=dataset.layout if dataset else "",
         record=record,
         roster=roster_of(record),
+        widest=len(record.current.members) if record else 0,
         largest=record.current.number if record else 0,
         newest=head.step if head and head.state else 0,
         failed=failed,

@@ -1,26 +1,31 @@
-"""Poison records: what a lost member had in flight comes back alone, and is left out after some failures (M4).
+"""Poison records: found by halving what lost members had in flight, and left out after some failures (rule 94, M4).
 
 Which step was in flight is known from the survivors: a step needs all members, so it is the one after the least that
-a survivor has done, or the next one (rule 69).
+a survivor has done, or the next one (rule 69).  Each loss counts against what the lost member had in hand of it, so
+what failed most often shrinks to the record that is to blame.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
-from master.api.group_shares import data_of, shares, step_positions, total_steps
+from master.api.group_shares import data_of, shares, step_of, step_positions, total_steps
 from master.api.messages.from_members import Failed
 from master.api.positions import EMPTY, PositionSet
 from master.group.group_state import GroupState, GroupTurn, Replica
-from master.job.domain.durable_records import MemberKey, RecordQuarantine
+from master.job.domain.durable_records import SECOND, Instant, MemberKey, RecordQuarantine
 from master.job.domain.job_events import BackoffLimitSet
 from master.job.state.trainer_failures import FailureNote, clear_positions, count_failure
+
+PARTNER_NS: Final = 60 * SECOND
 
 
 def handle_failed(turn: GroupTurn, replica: Replica, failure: Failed) -> None:
     """The script raised: counted once per process; failures in a row end the job (M4)."""
     state = turn.state
-    in_flight = failure.positions & share_in_flight(state, replica.key)
+    in_flight = failure.positions & _blamed(state, replica.key)
     _count(turn, replica.key, in_flight, failure.message, has_raised=True, has_worked=replica.has_worked)
     failures, limit = turn.state.failures, state.config.backoff_limit
     if state.failed:
@@ -55,11 +60,49 @@ def share_in_flight(state: GroupState, key: MemberKey) -> PositionSet:
     return share
 
 
+def to_try(state: GroupState) -> PositionSet:
+    """What one rank tries alone in the next generation: half of the worst suspects, after each loss the other half.
+
+    A single one has company of its step, for batch normalisation has no variance of one record.
+    """
+    quarantine = state.lineage.quarantine if state.lineage else EMPTY
+    worst = state.failures.worst - quarantine
+    half = worst.first((len(worst) + 1) // 2)
+    tried = half if len(worst) == 1 or len(state.failures.counted) % 2 else worst - half
+    if len(tried) != 1 or state.dataset is None:
+        return tried
+    step = step_positions(state.dataset.dataset, step_of(state.dataset.dataset, tried.bounds[0]))
+    return tried | (step - worst - quarantine).first(1)
+
+
+def trial_rank(replicas: Sequence[Replica], number: int) -> int:
+    """Who tries them: a process that has not trained yet, so no work is lost with it, or each in turn."""
+    fresh = [rank for rank, one in enumerate(replicas) if not one.has_worked]
+    return fresh[0] if fresh else number % len(replicas)
+
+
+def awaits_partner(state: GroupState, pool: Sequence[Replica]) -> bool:
+    """True if a sole survivor had better wait, till `partner_until`: what failed twice would fail with it again."""
+    return len(pool) == 1 and state.widest > 1 and len(state.failures.layers) > 1
+
+
+def partner_until(state: GroupState) -> Instant:
+    """How long a sole survivor waits for another trainer."""
+    return Instant(state.broken_at + PARTNER_NS)
+
+
+def _blamed(state: GroupState, key: MemberKey) -> PositionSet:
+    """What a failure of this member counts against: of the rank that tries suspects these alone."""
+    share, current = share_in_flight(state, key), state.current
+    is_trial = current is not None and bool(share) and share <= current.suspects
+    return share & state.failures.suspects if is_trial else share
+
+
 def judge_losses(turn: GroupTurn) -> None:
     """The shares of lost members are counted against; those that failed too often are recorded as skipped (94)."""
     state = turn.state
     for key, has_worked in state.counted:
-        if share := share_in_flight(state, key):
+        if share := _blamed(state, key):
             _count(turn, key, share, "it was lost in the middle of a step", has_raised=False, has_worked=has_worked)
     turn.change(counted=())
     quarantine(turn)
@@ -68,13 +111,23 @@ def judge_losses(turn: GroupTurn) -> None:
 def quarantine(turn: GroupTurn) -> None:
     """Positions with enough failures are left out from the next record on, once that is durable."""
     state = turn.state
-    bad = state.failures.to_quarantine(state.config.quarantine_after)
+    bad = _condemned(state)
     if not bad or state.lineage is None or state.writing:
         return
     turn.change(failures=clear_positions(state.failures, bad))
     new = replace(state.lineage, quarantine=state.lineage.quarantine | bad)
     if new != state.lineage:
         turn.write(RecordQuarantine(old=state.lineage, new=new))
+
+
+def _condemned(state: GroupState) -> PositionSet:
+    """The worst, once it is a single record, or can be narrowed no more: a trainer alone has nobody to share with."""
+    failures, limit = state.failures, state.config.quarantine_after
+    if not failures.to_quarantine(limit) or state.dataset is None:
+        return EMPTY
+    halvings = state.dataset.dataset.batch_size.bit_length()
+    is_narrow = len(failures.worst) == 1 or state.widest < 2 or len(failures.layers) >= limit + halvings
+    return failures.worst if is_narrow else EMPTY
 
 
 def _count(

@@ -2,7 +2,7 @@
 
 The order of the stream is the order of the epoch.  Each reader, a trainer or a worker process of its loader, reads the
 stream for itself and passes over what others train; a data set with `iterate_from(place)` reads none of that.  Which
-workers there are decides nothing, so within the data set `get_worker_info()` is None.
+workers there are decides nothing, so within the data set torch names no worker.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def stream_size(dataset: Any, size: Any) -> int:
 @contextmanager
 def _as_only_reader() -> Iterator[None]:
     """A data set that shares its stream out among worker processes gives all of it."""
-    worker = torch.utils.data._utils.worker  # noqa: SLF001  where `get_worker_info` looks
+    worker = torch.utils.data._utils.worker  # noqa: SLF001  where torch looks
     info, worker._worker_info = worker._worker_info, None  # noqa: SLF001
     try:
         yield

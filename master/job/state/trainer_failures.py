@@ -50,6 +50,11 @@ class FailureCounts:
         return self.doubted | self._at_least(1)
 
     @property
+    def worst(self) -> PositionSet:
+        """Positions with the most failures; the doubted ones where nothing has any."""
+        return self.layers[-1] if self.layers else self.doubted
+
+    @property
     def is_clear(self) -> bool:
         """True if there is nothing that an ack could clear."""
         return not (self.layers or self.doubted or self.in_a_row)

@@ -12,6 +12,7 @@ CONFIGS: Final[Mapping[str, GroupSetting]] = {
     "calm": GroupSetting(),
     "join": GroupSetting(fresh=1, copies=0),
     "kill": GroupSetting(faults=GroupFaults(kill=1)),
+    "kill-skip": GroupSetting(copies=0, quarantine_after=1, faults=GroupFaults(kill=1)),
     "network": GroupSetting(copies=0, faults=GroupFaults(net=1)),
     "join-network": GroupSetting(start=1, fresh=1, copies=0, faults=GroupFaults(net=1)),
     "drain": GroupSetting(copies=0, faults=GroupFaults(drain=1)),

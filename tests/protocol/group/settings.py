@@ -53,6 +53,7 @@ class GroupSetting:
     overlap: bool = False  # after a take-over the old master goes on, and streams come to the new one one by one
     has_head: bool = False  # the job begins with a checkpoint of step 0
     has_hook: bool = False  # the script has a final hook
+    quarantine_after: int = 9
     faults: GroupFaults = field(default_factory=GroupFaults)
 
     @property
@@ -69,7 +70,7 @@ class GroupSetting:
 
     @property
     def config(self) -> JobConfig:
-        return JobConfig(servers=0, quarantine_after=9, backoff_limit=99)
+        return JobConfig(servers=0, quarantine_after=self.quarantine_after, backoff_limit=99)
 
     @property
     def durable(self) -> Durable:

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from master.api.checkpoints.audit import read_checkpoint
-from master.api.group_shares import step_positions, steps_per_epoch
 from master.api.master_status import JobPhase
-from master.api.positions import EMPTY
+from master.api.positions import EMPTY, PositionSet
+from master.job.domain.job_config import JobConfig
 from tests.harness.group_members import BUDGET_S, GroupMembers, trainers
 from tests.harness.master_process import MasterProcess, running, wait_for_leader
 from tests.harness.waiting import wait_for_async
@@ -136,14 +136,15 @@ async def test_drain_to_the_last_waits_for_a_checkpoint_and_new_members_go_on_fr
         await members.check_exact(2, 3)
 
 
-async def test_poison_record_is_left_out_with_the_share_that_it_came_in(group):
-    """M4 and rule 94: who trains it dies, three times; then nobody is asked to, and the checkpoint says so."""
+async def test_poison_record_is_left_out_alone(group):
+    """M4 and rule 94: who trains it dies until it is found by halving; nothing else is skipped, and few are lost."""
     (group.folder / "poison").write_text(str(POISON))
     async with group() as members:
         members.add(3)
         found = await members.wait_for("a quarantine", lambda now: now.quarantine != EMPTY, replaces=True)
-        assert POISON in found.quarantine
-        assert found.quarantine <= step_positions(DATASET, POISON // DATASET.size * steps_per_epoch(DATASET))
+        assert found.quarantine == PositionSet.of(POISON)
+        halvings = DATASET.batch_size.bit_length()
+        assert len(found.failures) <= JobConfig(servers=0).quarantine_after + 2 * halvings, found.failures
         await members.wait_for("all three train", lambda now: trainers(now) == 3, replaces=True)
         skipped = [int(record) for record in RecordOrder(DATASET).records(found.quarantine)]
         await members.check_exact(0, 1, 2, skipped=skipped)

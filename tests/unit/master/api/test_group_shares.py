@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master.api.group_shares import copy_marks, data_of, shares, step_positions, steps_per_epoch, total_steps
+from master.api.group_shares import copy_marks, data_of, shares, step_of, step_positions, steps_per_epoch, total_steps
 from master.api.identities import DatasetSpec, Incarnation, Lineage, MemberName
 from master.api.messages.generations import Generation, GroupMember, HeadState, StateId
 from master.api.positions import EMPTY, PositionSet, union
@@ -46,6 +46,7 @@ def test_steps_cover_every_position_once_and_cross_no_epoch(dataset):
         assert positions.isdisjoint(seen)
         seen |= positions
         assert data_of(dataset, step + 1) == seen
+        assert {step_of(dataset, position) for position in positions} == {step}
     assert seen == dataset.everything
     assert data_of(dataset, 0) == EMPTY
 
@@ -68,6 +69,9 @@ def test_shares_are_a_partition_of_what_is_not_quarantined(dataset, weights, qua
     assert sum(map(len, parts)) == len(positions - quarantine)
     for other, part in enumerate(parts):
         assert other == rank or part.isdisjoint(suspects)
+    tried = (positions & suspects) - quarantine
+    if tried and len(weights) > 1 and len(positions - quarantine - suspects) != 1:
+        assert parts[rank] == tried, "its loss tells something of them"
 
 
 def test_shares_follow_the_weights():

@@ -6,10 +6,10 @@ import pytest
 
 from master import group
 from master.api.checkpoints.audit import contradictions
-from master.api.group_shares import data_of, shares, step_positions
+from master.api.group_shares import data_of
 from master.api.identities import Lineage
 from master.api.master_status import JobPhase
-from master.api.messages.from_members import Declare, Failed, FinalSaved
+from master.api.messages.from_members import Declare, FinalSaved
 from master.api.messages.generations import CopyFailed, CopyWanted, GroupEnded, GroupPhase, StateId
 from master.api.messages.to_members import OfferAnswered, Refused
 from master.api.positions import PositionSet
@@ -198,59 +198,6 @@ def test_parts_that_differ_are_named():
     driver.say(second, registration(second))
     (answer,) = driver.say(second, Declare(dataset=SPEC, layout="model=1 optimizer=9"))
     assert answer.message.startswith("optimizer, schedule: not as this job's first trainer made it")
-
-
-# ---- poison ---------------------------------------------------------------------------------------------------------
-
-
-def crash(driver, name, process, survivor):
-    """The member dies in the step in flight; the survivor reports, and a new process of its name joins."""
-    number = driver.record.number
-    own = driver.state.try_replica(survivor).state
-    driver.break_stream(key(name, process))
-    driver.pass_time(2.5)
-    driver.report(survivor, number, own)
-    record = driver.record
-    driver.progress(survivor, record.number, own.step, made_in=own.generation)
-    driver.join(name, process + 1)
-    driver.pass_time(1.5)
-    number = driver.record.number
-    for one in (survivor, key(name, process + 1)):
-        driver.progress(one, number, own.step, made_in=own.generation)
-    return record
-
-
-def test_the_share_of_a_lost_rank_comes_back_alone_and_is_left_out_in_the_end():
-    """M4: three processes died with the same positions in hand."""
-    driver, (first, _) = training("t0", "t1", step=3)
-    share = shares(driver.record, step_positions(SPEC, 3))[1]
-    record = crash(driver, "t1", 1, first)
-    assert record.suspects == share
-    for process in (2, 3, 4, 5, 6):
-        victim = driver.record.members[driver.record.suspect_rank] if driver.record.suspects else None
-        if victim is None:
-            break
-        crash(driver, "t1", process, first)
-    assert share <= driver.durable.lineage.quarantine
-    assert share <= driver.record.quarantine
-
-
-def test_a_step_that_completes_clears_the_suspects():
-    driver, (first, _) = training("t0", "t1", step=3)
-    crash(driver, "t1", 1, first)
-    assert driver.state.failures.suspects
-    driver.progress(first, driver.record.number, 4)
-    assert not driver.state.failures.suspects
-
-
-def test_scripts_that_raise_in_a_row_fail_the_job():
-    driver, members = training("t0", "t1", backoff_limit=2)
-    for one in members:
-        driver.say(one, Failed(positions=PositionSet.span(0, 1), message="ValueError: x"))
-    status = group.status(driver.state, driver.now)
-    assert status.phase is JobPhase.FAILED
-    assert "2 failures in a row" in status.problem
-    assert any(isinstance(said, Refused) for _, said in driver.sent)
 
 
 # ---- the end --------------------------------------------------------------------------------------------------------

@@ -105,9 +105,9 @@ def test_stream_that_can_seek_reads_its_own_share_alone():
     assert read[0] + read[1] == dict.fromkeys(range(DATASET.size), DATASET.epochs)
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_random_numbers_of_a_stream_are_those_of_the_position(size):
-    """Augmentation within the stream comes out alike in whatever group it is read."""
+@pytest.mark.parametrize("stream", [Stream, Seekable])
+def test_random_numbers_of_a_stream_are_those_of_the_position(stream):
+    """Augmentation within it comes out alike whatever was read before; groups of one, for threads share generators."""
     seen = {}
 
     def loop(script, loader, session):
@@ -117,9 +117,11 @@ def test_random_numbers_of_a_stream_are_those_of_the_position(size):
                 assert torch.equal(seen[position], row)
             script.round(loader, x, y)
 
-    train(ThreadGroup(DATASET, {0: size}), loop, stream=lambda: Stream(has_noise=True))
-    train(ThreadGroup(DATASET, {0: 2}, aborts={1: 0}), loop, stream=lambda: Stream(has_noise=True))
+    for aborts in (None, {1: 0, 4: 1}):
+        train(ThreadGroup(DATASET, {0: 1}, aborts=aborts), loop, stream=lambda: stream(has_noise=True))
     assert len(torch.stack([*seen.values()]).unique(dim=0)) == DATASET.size * DATASET.epochs
+    (x, _) = StreamSource(stream(has_noise=True), 3, None, size=24, kept=8).__getitems__([(30, 6), (47, 23)])
+    assert torch.equal(x, torch.stack([seen[30], seen[47]]))
 
 
 # ---- one reader -----------------------------------------------------------------------------------------------------
