@@ -2,6 +2,8 @@
 
     python -m bench                 all of them
     python -m bench positions sdk   some of them; the figures of the others stay as they were
+    python -m bench groups          those of PyTorch in groups, beside DDP, torchrun and torchft: a quarter of an hour
+    python -m bench goodput --short to try one out: less is measured, and nothing is kept
 
 Writes to docs/reports: benchmarks.json (a list of {name, value, unit, goal, met, note, commit, machine}),
 benchmarks.md, and the figure of the planner's growth.
@@ -29,22 +31,31 @@ MOVED: Final = ROOT / "docs" / "reports" / "chaos-moves.json"
 GROWTH: Final = ROOT / "docs" / "reports" / "planner-growth.svg"
 LIMIT_S: Final = 900
 
+SETS: Final = {"groups": ("torch", "exactness", "goodput")}
+TRIED_SHORT: Final = ("goodput",)
+"""Those that know `--short`."""
+
 Figure = dict[str, Any]
 
 
 def main() -> int:
     names = [path.stem.removeprefix("bench_") for path in sorted(Path(__file__).parent.glob("bench_*.py"))]
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("which", nargs="*", metavar="NAME", help=", ".join(names))
-    chosen = parser.parse_args().which or names
+    parser.add_argument("which", nargs="*", metavar="NAME", help=", ".join((*names, *SETS)))
+    parser.add_argument("--short", action="store_true", help=f"{', '.join(TRIED_SHORT)}: less, and nothing is kept")
+    options = parser.parse_args()
+    chosen = [name for one in options.which or names for name in SETS.get(one, (one,))]
+    if unknown := [name for name in chosen if name not in (TRIED_SHORT if options.short else names)]:
+        parser.error(f"{', '.join(unknown)}: not one of {', '.join(TRIED_SHORT if options.short else (*names, *SETS))}")
     kept = {name: rows for name, rows in _load().items() if name not in chosen}
     failed = []
     for name in chosen:
         print(f"== {name}", flush=True)
-        rows, ok = _run(name)
+        rows, ok = _run(name, *(["--short"] if options.short else []))
         kept[name] = rows
         failed += [] if ok else [name]
-    _save({name: kept[name] for name in names if name in kept})
+    if not options.short:
+        _save({name: kept[name] for name in names if name in kept})
     missed = [row for rows in kept.values() for row in rows if row["met"] is False]
     for row in missed:
         print(f"missed: {row['name']}: {row['value']:.4g} {row['unit']}, goal {row['goal']}")
@@ -58,11 +69,11 @@ def redraw() -> None:
     _save(_load())
 
 
-def _run(name: str) -> tuple[list[Figure], bool]:
+def _run(name: str, *arguments: str) -> tuple[list[Figure], bool]:
     """The figures that one script printed, and whether it ended well."""
     stamp = {"bench": name, "commit": _commit(), "machine": _machine()}
     rows: list[Figure] = []
-    command = [sys.executable, "-m", f"bench.bench_{name}"]
+    command = [sys.executable, "-m", f"bench.bench_{name}", *arguments]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -48,3 +49,8 @@ def median_seconds(action: Callable[[], object], *, repeats: int = 5, number: in
             action()
         times.append((time.perf_counter() - begun) / number)
     return statistics.median(times)
+
+
+def load() -> str:
+    """How busy the machine is, for the note of a figure."""
+    return f"load {os.getloadavg()[0]:.1f}"

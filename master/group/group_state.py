@@ -233,7 +233,7 @@ class GroupState:
     def try_replica(self, key: MemberKey) -> Replica | None:
         """The replica if this very process is a member."""
         replica = self.members.get(key.name)
-        return replica if replica and replica.key == key else None
+        return replica if replica and replica.key.incarnation == key.incarnation else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 The replica holds a count for each record, a hash over the records of each step done, and weights whose sums depend on
 the order of additions.  After each step a member writes a line to its diary: `TIME GENERATION STEP DIGEST`.  SIGUSR1
 severs its connections to other members.  FOLDER has `sockets` (mode 0700), `checkpoints`, `diaries`, `logs`; while the
-file `slow` is there a step takes PAUSE_S longer; `floats` has the number of weights.
+file `slow` is there a step takes PAUSE_S longer; `floats` has the number of weights, `epochs` that of epochs.
 
 The fork server answers `started ORDINAL PID` and `ended PID STATUS`.
 """
@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,9 @@ from trainer_sdk.session import open_session
 DATASET = DatasetSpec(name="ledger", size=97, epochs=150, batch_size=12, seed=5)
 PAUSE_S = 0.02
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+Train = Callable[[Path, str, str, int], None]
+"""Trains as one member: folder, the master's address, job, ordinal."""
 
 
 class Ledger:
@@ -65,9 +69,9 @@ def next_link(chain: np.ndarray, counted: np.ndarray) -> np.ndarray:
     return np.frombuffer(hashlib.sha256(chain.tobytes() + counted.tobytes()).digest(), dtype=np.uint8)
 
 
-def train(folder: Path, master: str, job: str, ordinal: int) -> None:
-    signal.signal(signal.SIGUSR1, lambda *_: sever(folder / "sockets"))
-    variables = {
+def member_variables(folder: Path, master: str, job: str, ordinal: int) -> dict[str, str]:
+    """The environment of this member."""
+    return {
         "EDL_JOB": job,
         "EDL_NAME": f"{job}-trainer-{ordinal}",
         "EDL_ORDINAL": str(ordinal),
@@ -77,13 +81,18 @@ def train(folder: Path, master: str, job: str, ordinal: int) -> None:
         "EDL_LISTEN": f"unix:{folder}/sockets",
         "EDL_CHECKPOINT_URI": str(folder / "checkpoints"),
     }
-    file = folder / "floats"
-    replica = Ledger(int(file.read_text()) if file.exists() else 20_000)
+
+
+def train(folder: Path, master: str, job: str, ordinal: int) -> None:
+    signal.signal(signal.SIGUSR1, lambda *_: sever(folder / "sockets"))
+    variables = member_variables(folder, master, job, ordinal)
+    replica = Ledger(number_in(folder / "floats", 20_000))
+    epochs = number_in(folder / "epochs", DATASET.epochs)
     with open_session(variables) as session, (folder / "diaries" / f"{ordinal}").open("w", buffering=1) as diary:
         session.replicate(replica)
         session.on_final(lambda _: (folder / f"hooked-{ordinal}").touch())
         steps = session.group_steps(
-            DATASET.name, size=DATASET.size, epochs=DATASET.epochs, global_batch=DATASET.batch_size, seed=DATASET.seed
+            DATASET.name, size=DATASET.size, epochs=epochs, global_batch=DATASET.batch_size, seed=DATASET.seed
         )
         while (share := steps.next_step()) is not None:
             counted = np.zeros(DATASET.size, dtype=np.int64)
@@ -104,6 +113,10 @@ def train(folder: Path, master: str, job: str, ordinal: int) -> None:
                 diary.write(f"{time.monotonic()} {share.generation} {share.step} {replica.digest()}\n")
 
 
+def number_in(file: Path, otherwise: int) -> int:
+    return int(file.read_text()) if file.exists() else otherwise
+
+
 def sever(sockets: Path) -> None:
     """Shuts down each connection to or from a member's socket."""
     for descriptor in list(Path("/proc/self/fd").iterdir()):
@@ -117,8 +130,8 @@ def sever(sockets: Path) -> None:
                         connection.shutdown(socket.SHUT_RDWR)
 
 
-def serve(folder: Path, master: str, job: str) -> None:
-    """Forks members until its input ends; a fork costs milliseconds where a start costs a second."""
+def serve(folder: Path, master: str, job: str, train: Train = train) -> None:
+    """Forks members that `train`, until its input ends; a fork costs milliseconds where a start costs a second."""
     buffer = b""
     while True:
         if select.select([0], [], [], 0.05)[0]:
@@ -131,14 +144,14 @@ def serve(folder: Path, master: str, job: str) -> None:
             ordinal = int(line.split()[1])
             pid = os.fork()
             if pid == 0:
-                be_member(folder, master, job, ordinal)
+                be_member(folder, master, job, ordinal, train)
             tell(f"started {ordinal} {pid}")
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 tell(f"ended {ended[0]} {os.waitstatus_to_exitcode(ended[1])}")
 
 
-def be_member(folder: Path, master: str, job: str, ordinal: int) -> None:
+def be_member(folder: Path, master: str, job: str, ordinal: int, train: Train) -> None:
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     log = os.open(folder / "logs" / f"{ordinal}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for number in (1, 2):

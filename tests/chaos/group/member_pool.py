@@ -87,12 +87,12 @@ class MemberPool:
 
 
 @asynccontextmanager
-async def running_pool(folder: Path, master: str, job: str) -> AsyncIterator[MemberPool]:
+async def running_pool(folder: Path, master: str, job: str, program: Path = PROGRAM) -> AsyncIterator[MemberPool]:
     """A pool without members; at the end of the context none is left."""
     with (folder / "fork-server.log").open("ab") as log:
         server = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", str(DIE_WITH_PARENT), str(os.getpid())),
-            *(sys.executable, str(PROGRAM), str(folder), master, job),
+            *(sys.executable, str(program), str(folder), master, job),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
