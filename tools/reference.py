@@ -26,7 +26,12 @@ from trainer_sdk.tables import Tables
 ROOT: Final = Path(__file__).resolve().parent.parent
 DEFINITION: Final = ROOT / "charts" / "edl" / "files" / "trainingjobs.yaml"
 MADE: Final = "<!-- made by tools/reference.py: `make reference` -->"
-TORCH_SURFACE: Final = (("training_replica", "replicate"), ("group_loader", "loader"), ("group_loader", "GroupLoader"))
+TORCH_SURFACE: Final = (
+    ("host_staging", "device"),
+    ("training_replica", "replicate"),
+    ("group_loader", "loader"),
+    ("group_loader", "GroupLoader"),
+)
 READ_SPECIAL: Final = ("__iter__", "__len__")
 CLASSES: Final = (Session, Data, Batch, Tables, JobHandle, LaunchStatus)
 
@@ -92,7 +97,7 @@ def _documentation(name: str, documented: object) -> str:
 
 
 def make_torch_page() -> str:
-    """The two functions of `trainer_sdk.torch`, and the public methods of the loader."""
+    """The functions of `trainer_sdk.torch`, and the public methods of the loader."""
     folder = ROOT / "trainer_sdk" / "torch"
     package = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
     lines = ["# PyTorch in a group", "", MADE, "", _read_documentation("trainer_sdk.torch", package), ""]

@@ -68,5 +68,5 @@ def _difference(declared: str, known: str) -> str:
     """Which parts of the replica are not those that the job began with; a layout is `NAME=DIGEST ...`, or a digest."""
     mine, theirs = (dict(part.partition("=")[::2] for part in layout.split()) for layout in (declared, known))
     names = [name for name in dict.fromkeys((*mine, *theirs)) if mine.get(name) != theirs.get(name)]
-    what = "shapes, dtypes, hyperparameters or frozen layers"
+    what = "shapes, dtypes, hyperparameters, frozen layers or device"
     return f"{', '.join(names):.200}: not as this job's first trainer made it ({what})"

@@ -4,10 +4,12 @@ from collections.abc import Callable
 
 import torch
 
+from tests.harness.device_of_tests import device_of_tests
 from tests.harness.thread_group import ThreadSession, run_threads
 from trainer_sdk import torch as edl_torch
 
 nn = torch.nn
+DEVICE = device_of_tests()
 
 
 class Records(torch.utils.data.Dataset):
@@ -48,17 +50,19 @@ class Script:
 
     def __init__(self, rank=0, **options):
         torch.default_generator.manual_seed(rank)  # threads share it: nothing else is drawn while ranks are made
-        self.model = Numbers(**options)
+        model = Numbers(**options)
+        self.average = torch.optim.swa_utils.AveragedModel(model).to(DEVICE)
+        self.model = model.to(DEVICE)
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.AdamW(trained, lr=0.05, eps=1e-3)
         self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.9)
-        self.average = torch.optim.swa_utils.AveragedModel(self.model)
         self.losses = []
 
     def replicate(self, session):
         edl_torch.replicate(session, self.model, self.optimizer, self.schedule, self.average)
 
     def round(self, loader, x, y):
+        x, y = x.to(DEVICE, non_blocking=True), y.to(DEVICE, non_blocking=True)
         loss = nn.functional.cross_entropy(self.model(x), y)
         loader.backward(loss)
         nn.utils.clip_grad_norm_(self.model.parameters(), 0.5)

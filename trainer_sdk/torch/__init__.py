@@ -19,6 +19,7 @@ imports torch: a script in NumPy runs without it.  Methods: `group_loader`; what
 """
 
 from trainer_sdk.torch.group_loader import GroupLoader, loader
+from trainer_sdk.torch.host_staging import device
 from trainer_sdk.torch.training_replica import replicate
 
-__all__ = ["GroupLoader", "loader", "replicate"]
+__all__ = ["GroupLoader", "device", "loader", "replicate"]

@@ -13,7 +13,8 @@ clipping and unscaling do nothing on parameters without a gradient, so that what
 dropped step changes nothing.  The buckets are a function of the parameters alone.  DDP of torch rebuilds its own by the
 order of the first backward pass, which a joiner has not seen: its sums would be of other parameters.
 
-Host memory alone: gradients on another device are refused (ADR 0237).  Not here: who trains what, when a step counts.
+Gradients of a model on an accelerator are summed in host memory too: `host_staging` copies each bucket there and back.
+Not here: who trains what, when a step counts.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import torch
 
 from trainer_sdk.errors import UsageError
 from trainer_sdk.group.port import HostArray
+from trainer_sdk.torch.host_staging import HostStaging
 
 BUCKET_BYTES: Final = 4 << 20  # large enough that its all-reduce is one of bandwidth, small enough to overlap
 FIRST_BUCKET_BYTES: Final = 1 << 20  # as DDP's: the first all-reduce begins early in the backward pass
@@ -46,15 +48,17 @@ class GradientBucket:
 
     parameters: list[Any]
     flat: Any
+    host: Any  # what is summed: `flat`, or the host memory that it is copied to
     views: list[Any]  # of `flat`, one a parameter, in its shape
     missing: set[int] = field(default_factory=set)  # parameters without a gradient of the last micro-batch, by place
     empty: set[int] = field(default_factory=set)  # parameters without any gradient of this step: their part is not zero
+    streams: set[Any] = field(default_factory=set)  # of the accelerator, on which this step's gradients were made
 
     def host_array(self) -> tuple[HostArray, str]:
-        """The memory of `flat` and, where NumPy lacks it, the name of its dtype."""
-        if self.flat.dtype == torch.bfloat16:
-            return self.flat.view(torch.uint16).numpy(), "bfloat16"
-        return self.flat.numpy(), ""
+        """The memory of `host` and, where NumPy lacks it, the name of its dtype."""
+        if self.host.dtype == torch.bfloat16:
+            return self.host.view(torch.uint16).numpy(), "bfloat16"
+        return self.host.numpy(), ""
 
 
 class GradientBuckets:
@@ -71,10 +75,13 @@ class GradientBuckets:
         self._parameters = list(dict.fromkeys(parameters))  # tied ones once
         self._trained = [parameter for parameter in self._parameters if parameter.requires_grad]
         _check_parameters(self._trained)
-        self._buckets = _make_buckets(self._trained, first_bucket_bytes, bucket_bytes)
+        device = self._trained[0].device
+        self._staging: Final = None if device.type == "cpu" else HostStaging(device)
+        self._buckets = _make_buckets(self._trained, first_bucket_bytes, bucket_bytes, self._staging)
         self._hooks: list[Any] = []  # none while steps need no sum: each costs time in every backward pass
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="edl-gradients")
         self._all_reduce: AllReduce | None = None  # of the step under way
+        self._is_shared = True
         self._is_last = False
         self._sums: list[Future[None]] = []  # of the first buckets, in their order
         self._failure: BaseException | None = None
@@ -84,12 +91,12 @@ class GradientBuckets:
         """Elements of each bucket, in the order in which they are reduced."""
         return [bucket.flat.numel() for bucket in self._buckets]
 
-    def begin(self, all_reduce: AllReduce | None) -> None:
+    def begin(self, all_reduce: AllReduce | None, *, is_shared: bool = True) -> None:
         """A step begins: gradients are zero, and `grad` is None.  Drops one that is under way.
 
         `all_reduce` None: the step is one backward pass of this process alone, and what torch leaves in `grad` is its
-        gradient; `deliver` then does nothing.  Raises UsageError when layers were frozen or thawed since the
-        buckets were made.
+        gradient; `deliver` then does nothing.  Not `is_shared`: nobody else contributes, and gradients stay on their
+        device.  Raises UsageError when layers were frozen or thawed since the buckets were made.
         """
         self.drop()
         now = [parameter for parameter in self._parameters if parameter.requires_grad]
@@ -97,14 +104,17 @@ class GradientBuckets:
             one is not other for one, other in zip(now, self._trained, strict=True)
         ):
             raise UsageError("requires_grad: layers were frozen or thawed while a group trains; do so before it starts")
-        self._all_reduce = all_reduce
+        self._all_reduce, self._is_shared = all_reduce, is_shared
         if all_reduce is None:
             self._unhook()
             return
         self._hook()
+        if self._staging is not None:
+            self._staging.order()
         for bucket in self._buckets:
             places = range(len(bucket.parameters))
             bucket.missing, bucket.empty = set(places), set(places)
+            bucket.streams.clear()
 
     def reduce_as_ready(self) -> None:
         """The next backward pass is this step's last: each bucket is all-reduced as soon as it is complete."""
@@ -125,12 +135,22 @@ class GradientBuckets:
         for reduced in self._sums:
             reduced.result()
 
+    def check_device(self) -> None:
+        """What this step gave to the accelerator is done, without an error; raises it otherwise (rule 68).
+
+        A step to which nobody else contributes needs no such wait: what it leaves is seen by whoever reads it.
+        """
+        if self._staging is not None and self._is_shared and self._all_reduce is not None:
+            self._staging.check()
+
     def deliver(self) -> None:
         """`grad` of each parameter is its sum, until the next step begins.  After `finish`."""
         if self._all_reduce is None:
             return
         assert len(self._sums) == len(self._buckets), "deliver() without finish()"
         self._all_reduce = None
+        if self._staging is not None:
+            self._staging.order()
         for bucket in self._buckets:
             for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
                 parameter.grad = view
@@ -182,6 +202,8 @@ class GradientBuckets:
             bucket.views[place].copy_(gradient)
         else:
             bucket.views[place].add_(gradient)
+        if self._staging is not None:
+            bucket.streams.add(self._staging.current_stream())
         if self._is_last:
             bucket.missing.remove(place)
             self._hand_over()
@@ -193,14 +215,22 @@ class GradientBuckets:
             bucket = self._buckets[len(self._sums)]
             for place in bucket.empty:
                 bucket.views[place].zero_()
-            self._sums.append(self._thread.submit(self._reduce, bucket, self._all_reduce))
+            copied = None
+            if self._staging is not None:
+                bucket.streams.add(self._staging.current_stream())  # that of the zeros
+                copied = self._staging.to_host(bucket.host, bucket.flat, bucket.streams) if self._is_shared else None
+            self._sums.append(self._thread.submit(self._reduce, bucket, self._all_reduce, copied))
 
-    def _reduce(self, bucket: GradientBucket, all_reduce: AllReduce) -> None:
+    def _reduce(self, bucket: GradientBucket, all_reduce: AllReduce, copied: Any) -> None:
         if self._failure is not None:
             raise self._failure
         array, dtype = bucket.host_array()
         try:
+            if copied is not None:
+                copied.synchronize()
             all_reduce(array, dtype=dtype)
+            if copied is not None and self._staging is not None:
+                self._staging.to_device(bucket.flat, bucket.host)
         except BaseException as error:
             self._failure = error  # read by the next hook, which ends the backward pass
             raise
@@ -210,9 +240,12 @@ def _check_parameters(parameters: list[Any]) -> None:
     if not parameters:
         raise UsageError("parameters: none has requires_grad; there is nothing to train")
     for number, parameter in enumerate(parameters):
-        if parameter.device.type != "cpu":
+        if parameter.device.type == "meta":
+            raise UsageError(f"parameters[{number}]: is on meta; give the model memory before it is replicated")
+        if parameter.device != parameters[0].device:
             raise UsageError(
-                f"parameters[{number}]: is on {parameter.device}; groups sum gradients in host memory alone"
+                f"parameters[{number}]: is on {parameter.device}, parameters[0] on {parameters[0].device}; a trainer's "
+                "model is on one device"
             )
         if parameter.dtype not in DTYPES:
             raise UsageError(f"parameters[{number}]: {parameter.dtype} cannot be summed; use a float of 16 to 64 bits")
@@ -224,7 +257,9 @@ def _check_layout(gradient: Any) -> None:
         raise UsageError(f"gradient: is {gradient.layout}; use sparse=False, groups sum dense gradients")
 
 
-def _make_buckets(parameters: list[Any], first_bytes: int, bytes_: int) -> list[GradientBucket]:
+def _make_buckets(
+    parameters: list[Any], first_bytes: int, bytes_: int, staging: HostStaging | None
+) -> list[GradientBucket]:
     """In reverse order of the parameters, as a backward pass makes gradients; a bucket of one dtype, never empty."""
     groups: list[list[Any]] = []
     for parameter in reversed(parameters):
@@ -233,15 +268,17 @@ def _make_buckets(parameters: list[Any], first_bytes: int, bytes_: int) -> list[
         if not groups or groups[-1][0].dtype != parameter.dtype or _size_bytes(groups[-1]) + size > limit:
             groups.append([])
         groups[-1].append(parameter)
-    return [_make_bucket(group) for group in groups]
+    return [_make_bucket(group, staging) for group in groups]
 
 
 def _size_bytes(parameters: list[Any]) -> int:
     return sum(parameter.numel() * parameter.element_size() for parameter in parameters)
 
 
-def _make_bucket(parameters: list[Any]) -> GradientBucket:
-    flat = torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=parameters[0].dtype)
+def _make_bucket(parameters: list[Any], staging: HostStaging | None) -> GradientBucket:
+    first = parameters[0]
+    flat = torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=first.dtype, device=first.device)
     parts = flat.split([parameter.numel() for parameter in parameters])
     views = [part.view(parameter.shape) for part, parameter in zip(parts, parameters, strict=True)]
-    return GradientBucket(parameters=parameters, flat=flat, views=views)
+    host = flat if staging is None else staging.pinned(flat)
+    return GradientBucket(parameters=parameters, flat=flat, host=host, views=views)

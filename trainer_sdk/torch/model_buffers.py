@@ -2,7 +2,8 @@
 
 A forward pass changes them on each rank by the records of that rank.  At the end of a step every replica must hold the
 same bits again (M10), so the changes are averaged by the ranks' shares of the step; whole numbers are those of the
-lowest rank with a share.  A dropped step puts back what was there when it began.
+lowest rank with a share.  A dropped step puts back what was there when it began.  Those of an accelerator are agreed
+on in host memory.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ class ModelBuffers:
         saved = module.state_dict().keys()
         named = [(name, buffer) for name, buffer in module.named_buffers() if name in saved]
         for name, buffer in named:
-            if buffer.device.type != "cpu" or not (buffer.is_floating_point() or buffer.dtype in WHOLE):
+            if buffer.device.type == "meta" or not (buffer.is_floating_point() or buffer.dtype in WHOLE):
                 raise UsageError(
-                    f"{name}: {buffer.dtype} on {buffer.device}; buffers of a group are real and on the host"
+                    f"{name}: {buffer.dtype} on {buffer.device}; buffers of a group are real and have memory"
                 )
         self._floating = [buffer for _, buffer in named if buffer.is_floating_point()]
         self._whole = [buffer for _, buffer in named if not buffer.is_floating_point()]
@@ -66,8 +67,8 @@ class ModelBuffers:
                 whole[...] = 0
             all_reduce(whole)
         before = self._before[: len(self._floating)]
-        averages = torch.from_numpy(_flat(before, torch.float64) + changes)
-        self._agreed = [*_split(averages, self._floating), *_split(torch.from_numpy(whole), self._whole)]
+        averages = _flat(before, torch.float64) + changes
+        self._agreed = [*_split(averages, self._floating), *_split(whole, self._whole)]
 
     def apply(self) -> None:
         """The buffers are those agreed on.  After `reduce`, once the step is complete."""
@@ -89,9 +90,12 @@ class ModelBuffers:
 
 def _flat(tensors: list[Any], dtype: Any) -> Any:
     parts = [tensor.detach().reshape(-1).to(dtype) for tensor in tensors]
-    return torch.cat(parts).numpy() if parts else np.zeros(0)
+    return torch.cat(parts).cpu().numpy() if parts else np.zeros(0)
 
 
 def _split(flat: Any, buffers: list[Any]) -> list[Any]:
-    parts = flat.split([buffer.numel() for buffer in buffers]) if buffers else ()
+    """The parts of an array in host memory, on the device of the buffers."""
+    if not buffers:
+        return []
+    parts = torch.from_numpy(flat).to(buffers[0].device).split([buffer.numel() for buffer in buffers])
     return [part.view(buffer.shape) for part, buffer in zip(parts, buffers, strict=True)]

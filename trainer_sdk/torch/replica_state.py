@@ -38,7 +38,9 @@ class TorchReplica:
 
     `layout` has a digest of each part, so that a refusal can name the part that differs.  It is taken once, as the
     script made the parts: a rank that joins later has made them alike, though its rate or its scale is not that of the
-    others any more.  Raises UsageError for a part whose state cannot travel.
+    others any more.  It names the kind of accelerator, since two kinds round differently.
+
+    Raises UsageError for a part whose state cannot travel.
     """
 
     def __init__(self, parts: Mapping[str, StatefulPart]) -> None:
@@ -106,7 +108,10 @@ class TorchReplica:
         return {name: decoder.decode(state) for name, state in parts.items()}
 
     def _layout(self) -> str:
-        return " ".join(f"{name}={_layout_of(part, name)}" for name, part in self._parts.items())
+        parts = [f"{name}={_layout_of(part, name)}" for name, part in self._parts.items()]
+        modules = [part for part in self._parts.values() if isinstance(part, torch.nn.Module)]
+        devices = {parameter.device.type for module in modules for parameter in module.parameters()} - {"cpu"}
+        return " ".join(parts + [f"device={device}" for device in sorted(devices)])
 
 
 def _layout_of(part: StatefulPart, name: str) -> str:

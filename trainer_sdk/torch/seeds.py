@@ -7,8 +7,9 @@ whoever has come or gone.  The generators are those that scripts use without nam
 from __future__ import annotations
 
 import random
+from functools import cache
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -22,7 +23,20 @@ def seed_generators(seed: int, position: int, purpose: bytes) -> None:
     digest = blake2b(b"%s %d %d" % (purpose, seed, position), digest_size=8).digest()
     value = int.from_bytes(digest, "little")
     torch.default_generator.manual_seed(value)  # torch.manual_seed takes 200 times as long, for devices not in use
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(value)
+    _seed_accelerator(value)
     np.random.seed(value & 0xFFFFFFFF)  # noqa: NPY002  the one that scripts use unnamed
     random.seed(value)
+
+
+def _seed_accelerator(value: int) -> None:
+    """The generators of its devices; not before the script has used it, and never in a worker that was forked."""
+    kind = _accelerator()
+    module = torch.get_device_module(kind) if kind is not None else None
+    if module is not None and module.is_initialized():
+        module.manual_seed_all(value)
+
+
+@cache
+def _accelerator() -> Any:
+    """The kind of accelerator that this torch was built for, if any; asking does not touch a device."""
+    return torch.accelerator.current_accelerator()

@@ -114,7 +114,7 @@ class StateEncoder:
             held = held[rows.begin : rows.end]
         if isinstance(held, np.ndarray):
             return np.array(held, order="C")
-        copy = held.clone(memory_format=torch.contiguous_format).cpu()
+        copy = held.to("cpu", copy=True, memory_format=torch.contiguous_format)
         carrier = _CARRIERS.get(str(held.dtype).removeprefix("torch."))
         array: HostArray = (copy.view(carrier[0]) if carrier else copy).numpy()
         return array

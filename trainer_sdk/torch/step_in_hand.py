@@ -37,7 +37,7 @@ class StepInHand:
         """The parts are this trainer's micro-batches."""
         self._share, self.has_ended = share, False
         is_alone = share.size == 1 and len(parts) == 1 and parts[0].weight == 1
-        self._replica.buckets.begin(None if is_alone else self._steps.all_reduce)
+        self._replica.buckets.begin(None if is_alone else self._steps.all_reduce, is_shared=share.size > 1)
         for buffers in self._replica.buffers:
             buffers.begin()
 
@@ -61,6 +61,7 @@ class StepInHand:
         weight = len(share.positions) / share.records if share.records else 0.0
         for buffers in self._replica.buffers:
             buffers.reduce(self._steps.all_reduce, weight=weight, rank=share.rank, size=share.size)
+        self._replica.buckets.check_device()
         if not self._steps.end_step():
             self._drop()
             return

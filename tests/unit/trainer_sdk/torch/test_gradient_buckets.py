@@ -14,9 +14,11 @@ from trainer_sdk.errors import StepAborted, UsageError
 
 torch = pytest.importorskip("torch", reason="LEFT OUT: torch is not installed (make frameworks)")
 
+from tests.harness.device_of_tests import device_of_tests  # noqa: E402
 from trainer_sdk.torch.gradient_buckets import GradientBuckets  # noqa: E402
 
 nn = torch.nn
+DEVICE = device_of_tests()
 WAIT_S = 120.0
 
 
@@ -34,7 +36,7 @@ def member(sums, rank):
 
 def network(dtype=torch.float64):
     torch.manual_seed(5)
-    model = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 9), nn.Tanh(), nn.Linear(9, 3)).to(dtype)
+    model = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 9), nn.Tanh(), nn.Linear(9, 3)).to(DEVICE, dtype)
     model[2].bias.requires_grad_(False)
     return model
 
@@ -45,7 +47,7 @@ def small_buckets(model):
 
 def data(records, dtype=torch.float64):
     generator = torch.Generator().manual_seed(1)
-    return (torch.rand(records, 6, generator=generator, dtype=torch.float64) - 0.5).to(dtype)
+    return (torch.rand(records, 6, generator=generator, dtype=torch.float64) - 0.5).to(DEVICE, dtype)
 
 
 def loss_of(model, x):
@@ -175,10 +177,10 @@ def test_an_abort_amid_the_backward_pass_leaves_no_trace_and_the_step_is_redone(
 
 def test_a_parameter_that_one_rank_does_not_use_counts_as_zero_there():
     """All ranks reduce the same buckets in the same order, whatever their graphs."""
-    models = [nn.ModuleList([nn.Linear(3, 3).double() for _ in range(4)]) for _ in range(2)]
+    models = [nn.ModuleList([nn.Linear(3, 3).double() for _ in range(4)]).to(DEVICE) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
     sums = ThreadSums(2)
-    x = torch.ones(2, 3, dtype=torch.float64)
+    x = torch.ones(2, 3, dtype=torch.float64, device=DEVICE)
 
     def run(rank):
         buckets = GradientBuckets(models[rank].parameters(), first_bucket_bytes=100, bucket_bytes=100)

@@ -9,9 +9,11 @@ from trainer_sdk.errors import UsageError
 
 torch = pytest.importorskip("torch", reason="LEFT OUT: torch is not installed (make frameworks)")
 
+from tests.harness.device_of_tests import device_of_tests  # noqa: E402
 from trainer_sdk.torch.model_buffers import ModelBuffers  # noqa: E402
 
 nn = torch.nn
+DEVICE = device_of_tests()
 WAIT_S = 120.0
 
 
@@ -50,8 +52,8 @@ def step(shares):
     """Models after one step, in which each rank saw as many records as it has here; and what each saw."""
     size, records = len(shares), sum(shares)
     torch.manual_seed(3)
-    seen = [torch.rand(share, 3, dtype=torch.float64) for share in shares]
-    models, sums = [Normalised() for _ in shares], all_reduces(size)
+    seen = [torch.rand(share, 3, dtype=torch.float64).to(DEVICE) for share in shares]
+    models, sums = [Normalised().to(DEVICE) for _ in shares], all_reduces(size)
 
     def run(rank):
         buffers = ModelBuffers(models[rank])
@@ -80,16 +82,16 @@ def test_statistics_are_averaged_by_share_and_equal_everywhere(shares):
 def test_what_does_not_change_keeps_its_bits():
     """A constant is not rounded by weights such as 3/8, and an infinite one stays so."""
     for model in step([3, 5])[0]:
-        assert model.mask.numpy().tobytes() == Normalised().mask.numpy().tobytes()
+        assert model.mask.cpu().numpy().tobytes() == Normalised().mask.numpy().tobytes()
 
 
 def test_a_dropped_step_puts_the_statistics_back():
-    model = Normalised()
-    model(torch.rand(4, 3, dtype=torch.float64))
+    model = Normalised().to(DEVICE)
+    model(torch.rand(4, 3, dtype=torch.float64).to(DEVICE))
     before = {name: value.clone() for name, value in model.norm.state_dict().items()}
     buffers = ModelBuffers(model)
     buffers.begin()
-    model(torch.rand(4, 3, dtype=torch.float64))
+    model(torch.rand(4, 3, dtype=torch.float64).to(DEVICE))
     assert not torch.equal(model.norm.running_mean, before["running_mean"])
     buffers.drop()
     assert all(torch.equal(value, before[name]) for name, value in model.norm.state_dict().items())
