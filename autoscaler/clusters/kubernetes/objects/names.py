@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoscaler.domain import JobName, PodName, Role
+from autoscaler.domain import JobName, Role
 
 
 def job_key(namespace: str, name: str) -> JobName:
@@ -19,11 +19,6 @@ def split_key(key: str) -> tuple[str, str]:
 def pod_name(job: str, role: Role, ordinal: int) -> str:
     """`digits-trainer-3`."""
     return f"{job}-{role}-{ordinal}"
-
-
-def pod_key(namespace: str, job: str, role: Role, ordinal: int) -> PodName:
-    """Return the name of a trainer or server in views."""
-    return PodName(f"{namespace}/{pod_name(job, role, ordinal)}")
 
 
 def master_name(job: str) -> str:

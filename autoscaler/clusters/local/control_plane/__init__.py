@@ -4,5 +4,6 @@
     memory_api <- api_socket <- api_wire -> socket_client (other terminals)
 
 `control_plane` lets these controllers react to every change; `pod_commands` turns a pod's container into a command
-line.  EDL's own part is the operator (`autoscaler.operator`): it sees an API server, and none of what stands here.
+line, and `pod_status` writes what became of it.  EDL's own part is the operator (`autoscaler.operator`): it sees an API
+server, and none of what stands here.
 """

@@ -7,33 +7,27 @@
 `sync` is level-triggered: it compares a pod with what runs of it, so a pod may be shown any number of times.  A process
 that cannot be started because the machine is full is tried again and no failure is counted; a command that cannot be
 run has ended with 127, as in a shell.  Not here: which node a pod gets (`pod_scheduler`), what its process is
-(`pod_commands`), and the process table itself (`processes`).
+(`pod_commands`), how its status is written (`pod_status`), and the process table itself (`processes`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
-from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.memory_api import MemoryServer
 from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, Raw, integer, parts, text
 from autoscaler.clusters.kubernetes.objects.labels import ROLE
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
-from autoscaler.clusters.local.control_plane.pod_annotations import GPUS, PID, PORT
 from autoscaler.clusters.local.control_plane.pod_commands import PodCommands, is_member
+from autoscaler.clusters.local.control_plane.pod_status import PodRun, PodStatus, terminated
 from autoscaler.clusters.local.machine.gpus import choose
 from autoscaler.clusters.local.machine.pod_logs import describe_exit, read_tail
 from autoscaler.clusters.local.machine.ports import HOST, PortAllocator, is_listening
-from autoscaler.clusters.local.machine.process_environment import device_list
 from autoscaler.clusters.local.machine.processes import (
     MachineFullError,
     ProcessEnd,
@@ -43,7 +37,7 @@ from autoscaler.clusters.local.machine.processes import (
 )
 from autoscaler.domain import JobName, NodeName, Role
 from autoscaler.errors import ClusterError
-from autoscaler.fault_isolation import GuardedTask, IsolatedTask, JobErrors, object_key, raw_object_key
+from autoscaler.fault_isolation import GuardedTask, IsolatedTask, JobErrors, raw_object_key
 from autoscaler.jobs.restart_policy import STEADY_AFTER_S, pause_s
 
 GONE_AFTER_S: Final = 0.05
@@ -53,43 +47,11 @@ NO_ROOM_PAUSE_S: Final = 1.0
 PROBE_EVERY_S: Final = 0.02
 PROBE_SLOWLY_EVERY_S: Final = 0.5
 PROBE_SLOWER_AFTER_S: Final = 5.0
-LOG_LINES: Final = 100
-LOG_BYTES: Final = 64 << 10
 NOT_RUN: Final = 127
 """Exit code of a command that could not be run, as shells have it."""
 
 GRACE_OVER: Final = "GraceOver"
 """Why a process was killed: it did not leave within its grace."""
-
-_SIGNALLED: Final = 128
-
-
-@dataclass(slots=True, kw_only=True)
-class PodRun:
-    """The kubelet's record of one pod.  `key` names its present process and is used for no other one."""
-
-    uid: str
-    namespace: str
-    name: str
-    gpus: tuple[int, ...]
-    node: str
-    port: int | None = None  # a web pod's, from its first start on
-    starts: int = 0  # of processes that began, and of the one that is starting
-    refusals: int = 0  # starts in a row that could not be made, through no fault of the command
-    quick_ends: int = 0  # ends in a row that came soon after the start
-    started_at_s: float = 0.0
-    log_offset: int = 0  # where the output of the present process begins
-    is_starting: bool = False
-    has_ended: bool = False  # for good: its devices are free as soon as its phase says so
-    is_leaving: bool = False
-    kill_at_s: float = math.inf  # when its grace is over; only ever lowered
-    is_overdue: bool = False  # it was killed because it did not leave within its grace
-    last_state: Mapping[str, Any] = field(default_factory=dict)  # how the process before the present one ended
-    timer: asyncio.TimerHandle | None = None  # the next start, or the end of the grace
-
-    @property
-    def key(self) -> str:
-        return f"{self.name}#{self.uid}.{self.starts}"
 
 
 class Kubelet:
@@ -108,7 +70,6 @@ class Kubelet:
         errors: JobErrors,
         on_crash: Callable[[BaseException], None],
     ) -> None:
-        self._server = server
         self._commands = commands
         self._devices = devices
         self._clock = clock
@@ -119,6 +80,7 @@ class Kubelet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self.processes = Processes(on_end=self._handle_end, on_lost=on_crash)
+        self._status = PodStatus(server, self.processes, commands.folder)
 
     async def close(self) -> None:
         """Nothing starts again; the processes themselves end with the context of `processes`."""
@@ -142,7 +104,7 @@ class Kubelet:
         """The pod's object is gone: what still runs of it is killed, and the files of its Secrets are deleted."""
         if (run := self._runs.pop(uid, None)) is None:
             return
-        with self._isolate(_key_of(run), GuardedTask.POD_END):
+        with self._isolate(run.object_key, GuardedTask.POD_END):
             _cancel(run)
             if run.is_starting or self.processes.is_running(run.key):
                 self.processes.end(run.key)
@@ -186,16 +148,16 @@ class Kubelet:
 
     async def _start_safely(self, run: PodRun) -> None:
         """Start the pod's process; after a fault of EDL's again, when its pause is over (A11)."""
-        with self._isolate(_key_of(run), GuardedTask.START):
+        with self._isolate(run.object_key, GuardedTask.START):
             await self._start(run)
             return
         run.is_starting = False
         if not run.is_leaving:  # otherwise its timer is the end of its grace
-            self._start_after(run, self._errors.retry_at_s(_key_of(run), GuardedTask.START) - self._clock())
+            self._start_after(run, self._errors.retry_at_s(run.object_key, GuardedTask.START) - self._clock())
 
     async def _start(self, run: PodRun) -> None:
         """The pod's process runs and serves.  A start that a fault has ended half-way goes on where it was."""
-        pod = self._find(run)
+        pod = self._status.find(run)
         if pod is None or self._is_closed:
             return
         if not self.processes.is_running(run.key):
@@ -204,13 +166,13 @@ class Kubelet:
                 return
             if not await self._start_process(run, pod):
                 return
-        pod = self._find(run)
+        pod = self._status.find(run)
         if pod is None:
             self.processes.end(run.key)
         elif "deletionTimestamp" in pod["metadata"]:
             self._leave(pod, run)
         elif self.processes.is_running(run.key):
-            self._report(run, "Running", {"running": {"startedAt": _now()}})
+            self._status.report_running(run)
             await self._watch_readiness(run, pod)
 
     async def _start_process(self, run: PodRun, pod: Raw) -> bool:
@@ -256,7 +218,7 @@ class Kubelet:
             if run.key != key or not self.processes.is_running(key):
                 return
         if run.key == key and self.processes.is_running(key) and not run.is_leaving:
-            self._report(run, "Running", {"running": {"startedAt": _now()}}, is_ready=True)
+            self._status.report_running(run, is_ready=True)
 
     def _address_of(self, run: PodRun, pod: Raw) -> str:
         if text(pod, "metadata", "labels", ROLE) == Role.MASTER.value:
@@ -272,7 +234,7 @@ class Kubelet:
         """
         if run is None or (not run.is_starting and not self.processes.is_running(run.key)):
             if text(pod, "status", "phase") not in ENDED_PHASES or run is None:
-                self._remove(pod)
+                self._status.remove(pod)
             return
         if run.is_starting:
             return  # its start finds out
@@ -285,7 +247,7 @@ class Kubelet:
 
     def _kill(self, run: PodRun) -> None:
         """Its grace is over, or it was given none."""
-        pod = self._find(run)
+        pod = self._status.find(run)
         run.is_overdue = pod is not None and integer(pod, "metadata", "deletionGracePeriodSeconds") > 0
         self.processes.signal(run.key, signal.SIGKILL)
 
@@ -298,10 +260,10 @@ class Kubelet:
 
     def _judge(self, run: PodRun, code: int) -> None:
         """The pod has ended, or its process is started again."""
-        pod = self._find(run)
+        pod = self._status.find(run)
         if pod is None:
             return
-        self._keep_log(run)
+        self._status.keep_log(run)
         is_leaving = "deletionTimestamp" in pod["metadata"]
         if not is_leaving and text(pod, "spec", "restartPolicy") != "Never":
             has_run_long = self._clock() - run.started_at_s >= STEADY_AFTER_S
@@ -312,22 +274,16 @@ class Kubelet:
                 f"the process {describe_exit(code)}",
                 pause_s(run.quick_ends),
                 last={
-                    **_terminated(code),
+                    **terminated(code),
                     "message": read_tail(self._commands.folder.log_of(run.name), run.log_offset),
                 },
             )
             return
-        ended = _terminated(code) | ({"reason": GRACE_OVER} if run.is_overdue else {})
+        ended = terminated(code) | ({"reason": GRACE_OVER} if run.is_overdue else {})
         run.has_ended = True
-        self._report(run, "Failed" if code else "Succeeded", {"terminated": ended})
+        self._status.report(run, "Failed" if code else "Succeeded", {"terminated": ended})
         if is_leaving:
-            self._later(run, GONE_AFTER_S, partial(self._remove, pod))
-
-    def _remove(self, pod: Raw) -> None:
-        """Its object goes, unless that is gone already or another pod bears its name."""
-        metadata = pod["metadata"]
-        with suppress(NotFoundError, ConflictError):
-            self._server.finish(metadata["namespace"], metadata["name"], uid=metadata["uid"])
+            self._later(run, GONE_AFTER_S, partial(self._status.remove, pod))
 
     def _wait(
         self, run: PodRun, reason: str, why: str, wait_s: float, *, last: Mapping[str, Any] | None = None
@@ -337,70 +293,11 @@ class Kubelet:
         state = {"waiting": {"reason": reason, "message": f"{why}; starts again {following}"}}
         if last is not None:
             run.last_state = {"terminated": last}
-        self._report(run, "Running" if run.starts > 0 else "Pending", state)
+        self._status.report(run, "Running" if run.starts > 0 else "Pending", state)
         self._start_after(run, wait_s)
 
     def _start_after(self, run: PodRun, wait_s: float) -> None:
         self._later(run, max(0.0, wait_s), partial(self._start_soon, run))
-
-    # ---- the pod's object ---------------------------------------------------------------------------------------
-
-    def _find(self, run: PodRun) -> dict[str, Any] | None:
-        """The pod as it stands; None once it is gone or another one bears its name."""
-        try:
-            pod = self._server.get(PODS, run.namespace, run.name)
-        except NotFoundError:
-            return None
-        return pod if pod["metadata"]["uid"] == run.uid else None
-
-    def _report(
-        self,
-        run: PodRun,
-        phase: str,
-        state: Mapping[str, Any],
-        *,
-        is_ready: bool = False,
-    ) -> None:
-        pod = self._find(run)
-        if pod is None:
-            return
-        container = {
-            "name": pod["spec"]["containers"][0]["name"],
-            "restartCount": max(0, run.starts - 1),
-            "ready": is_ready,
-            "state": dict(state),
-            "lastState": dict(run.last_state),
-        }
-        scheduled = {"type": "PodScheduled", "status": "True"}
-        ready = {"type": "Ready", "status": "True" if is_ready else "False"}
-        status = {
-            **pod["status"],
-            "phase": phase,
-            "podIP": HOST,
-            "conditions": [scheduled, ready],
-            "containerStatuses": [container],
-        }
-        metadata = {
-            **pod["metadata"],
-            "annotations": {**(pod["metadata"].get("annotations") or {}), **self._told_of(run)},
-        }
-        self._server.rewrite(PODS, pod, {**pod, "metadata": metadata, "status": status})
-
-    def _told_of(self, run: PodRun) -> dict[str, str]:
-        """What a process of this machine has and a container of a cluster has not, as annotations."""
-        return {
-            PID: str(self.processes.pid_of(run.key)) if self.processes.is_running(run.key) else "",
-            PORT: "" if run.port is None else str(run.port),
-            GPUS: device_list(run.gpus),
-        }
-
-    def _keep_log(self, run: PodRun) -> None:
-        """What the last process wrote is what the API server answers for the pod's log."""
-        with suppress(OSError), self._commands.folder.log_of(run.name).open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(run.log_offset if run.log_offset <= size else 0, size - LOG_BYTES))
-            lines = file.read(LOG_BYTES).splitlines(keepends=True)[-LOG_LINES:]
-            self._server.logs[run.namespace, run.name] = lines
 
     def _later(self, run: PodRun, delay_s: float, action: Callable[[], None]) -> None:
         """The next thing to do for the pod, in place of what was to be done."""
@@ -410,10 +307,10 @@ class Kubelet:
     def _attempt(self, run: PodRun, action: Callable[[], None]) -> None:
         """Do this for the pod now; after a fault of EDL's again, when its pause is over (A11)."""
         _cancel(run)
-        with self._isolate(_key_of(run), GuardedTask.POD_END):
+        with self._isolate(run.object_key, GuardedTask.POD_END):
             action()
             return
-        self._later(run, self._errors.retry_at_s(_key_of(run), GuardedTask.POD_END) - self._clock(), action)
+        self._later(run, self._errors.retry_at_s(run.object_key, GuardedTask.POD_END) - self._clock(), action)
 
     def _isolate(self, key: JobName, task: GuardedTask) -> IsolatedTask:
         """Only the supervisor's loss ends the run."""
@@ -423,11 +320,6 @@ class Kubelet:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_crash(error)
-
-
-def _key_of(run: PodRun) -> JobName:
-    """Name under which faults with the pod are kept."""
-    return object_key("pod", run.namespace, run.name)
 
 
 def _cancel(run: PodRun) -> None:
@@ -443,12 +335,3 @@ def _variables(pod: Raw) -> dict[str, str]:
 
 def _has_port(pod: Raw) -> bool:
     return any(parts(container, "ports") for container in parts(pod, "spec", "containers"))
-
-
-def _terminated(code: int) -> dict[str, Any]:
-    exit_code = code if code >= 0 else _SIGNALLED - code
-    return {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed", "finishedAt": _now()}
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
