@@ -1,4 +1,4 @@
-"""The log of faults at steps of single jobs (`fault_isolation`): job, step, and the traceback of what is new."""
+"""Log of isolated faults (`fault_isolation`): the job, the task that failed, and the traceback of each new error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class FaultLog:
-    """`fault_isolation.FaultListener`.  However often a step is tried again, each new error logs its traceback once."""
+    """Fault listener that logs the traceback of a new error once, however often its task is tried again."""
 
     def handle_failure(self, job: JobName, failure: JobError, error: Exception, *, has_changed: bool) -> None:
         """See `fault_isolation.FaultListener`."""

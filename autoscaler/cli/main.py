@@ -39,7 +39,7 @@ From another terminal, while it runs; the same on a Kubernetes cluster:
   edl data audit tj/digits               which samples the checkpoint holds
   edl export tj/digits model.npz         its model, as a file for other tools
 \b
-Things are named as with kubectl: TYPE/NAME or TYPE NAME, where TYPE is
+Objects are named as with kubectl: TYPE/NAME or TYPE NAME, where TYPE is
 tj (trainingjob), node, pod or deployment.
 \b
 Which run or cluster is meant:

@@ -42,7 +42,7 @@ class ClusterView:
     """The cluster as observed.  The order of the input carries no meaning: everything is sorted by name here (A5).
 
     Raises:
-        InvalidViewError: a name stands twice, an amount is negative, or a pod's fields contradict each other.
+        InvalidViewError: a name appears twice, an amount is negative, or a pod's fields contradict each other.
     """
 
     revision: int  # rises with every change that the adapter has seen
@@ -120,7 +120,7 @@ def in_order(quotas: Iterable[Quota]) -> tuple[Quota, ...]:
     """Return the quotas by namespace and name, each one's limits by resource.
 
     Raises:
-        InvalidViewError: one stands twice.
+        InvalidViewError: a quota appears twice.
     """
     sorted_limits = [replace(quota, limits=tuple(sorted(quota.limits, key=limit_order))) for quota in quotas]
     found = tuple(sorted(sorted_limits, key=lambda quota: (quota.namespace, quota.name)))
@@ -177,7 +177,7 @@ def check_names_once(kind: str, names: Sequence[str]) -> None:
     """Raise InvalidViewError unless every name stands once."""
     for name, following in pairwise(names):
         if name == following:
-            raise InvalidViewError(f"{kind}: {name} stands twice in one view")
+            raise InvalidViewError(f"{kind}: {name} appears twice in one view")
 
 
 def check(item: object) -> None:

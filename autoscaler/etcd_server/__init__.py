@@ -1,6 +1,6 @@
 """An etcd server for a laptop, a demo and the tests: found, or built once; started, stopped, killed and restarted.
 
-`finder` says which binary, `etcd_versions` which are good enough, `build` makes the pinned one, `etcd_members` runs it.
-A cluster in production brings its own etcd: then nothing here is used.  `python -m autoscaler.etcd_server --ensure`
-prepares the binary, with its progress shown.
+`finder` chooses the binary among versions that `etcd_versions` accepts, `build` builds the pinned one, `etcd_members`
+runs it.  A cluster in production brings its own etcd: then nothing here is used.  `python -m autoscaler.etcd_server
+--ensure` prepares the binary, with its progress shown.
 """

@@ -117,7 +117,7 @@ class EtcdMember:
         await self._process.wait()
 
     async def is_healthy(self) -> bool:
-        """It serves reads and writes; one that is paused does not answer at all."""
+        """True if the member serves reads and writes; a paused one does not answer."""
         try:
             reader, writer = await connect(self.addresses.health)
         except OSError:

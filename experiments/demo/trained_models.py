@@ -104,7 +104,7 @@ def _start_group_alone(training: Training, epochs: int, model: Path) -> subproce
 
 
 def _read_numbers(process: subprocess.Popen[str]) -> list[float]:
-    """The numbers that it printed, a line each, in ALONE_LIMIT_S."""
+    """Read the numbers that the process prints, one a line, within ALONE_LIMIT_S."""
     try:
         output = process.communicate(timeout=ALONE_LIMIT_S)[0]
     except subprocess.TimeoutExpired:

@@ -84,7 +84,7 @@ def parse_header(view: memoryview, at: int, *, most_head_bytes: int = _MAX_HEAD_
     """Kind, bytes of head and bytes of body of the header that begins at `at`.  Raises WireError."""
     magic, number, head_bytes, body_bytes = _HEADER.unpack_from(view, at)
     if magic != MAGIC:
-        raise WireError(f"a frame begins with {magic!r}, not {MAGIC!r}: no EDL peer")
+        raise WireError(f"the peer is no process of EDL: its frame begins with {magic!r}, not {MAGIC!r}")
     kind = _KINDS.get(number)
     if kind is None:
         raise WireError(f"frame of unknown kind {number}: another version of EDL?")
@@ -267,7 +267,7 @@ class FrameChannel:
         try:
             got = self._sock.recv_into(self._ahead[self._stop :])
         except BlockingIOError as error:
-            raise TimeoutError(f"nothing came for {self._limits.io_s} s") from error
+            raise TimeoutError(f"the peer sent nothing for {self._limits.io_s} s") from error
         self._stop += got
         return got
 
@@ -277,7 +277,7 @@ class FrameChannel:
         try:
             return self._sock.recv_into(view, 0, socket.MSG_WAITALL)
         except BlockingIOError as error:
-            raise TimeoutError(f"nothing came for {self._limits.io_s} s") from error
+            raise TimeoutError(f"the peer sent nothing for {self._limits.io_s} s") from error
 
     def _flush(self) -> None:
         pieces, size = self._leaving, self._leaving_bytes

@@ -39,9 +39,11 @@ _MOST_RECORDS: Final = 2**31 - 1  # of a step, as EDL_GLOBAL_BATCH has it
 @click.option("-m", "--module", "is_module", is_flag=True, help="SCRIPT is a module, as python -m has it.")
 @click.option("--no-python", "is_program", is_flag=True, help="SCRIPT is a program of its own.")
 @click.option(
-    "--trainers", type=Counts(), default=None, help="How many: 4, or 1:8 for 1 to 8 (default: --sizes, or 1)."
+    "--trainers", type=Counts(), default=None, help="Number of trainers: 4, or 1:8 for 1 to 8 (default: --sizes, or 1)."
 )
-@click.option("--sizes", type=ListedSizes(), default=None, help="The allowed numbers of trainers alone: 1,2,4,8.")
+@click.option(
+    "--sizes", type=ListedSizes(), default=None, help="The only numbers of trainers that are allowed: 1,2,4,8."
+)
 @click.option(
     "--group/--no-group",
     "is_group",

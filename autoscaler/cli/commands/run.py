@@ -51,7 +51,11 @@ _START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 @click.option("--no-view", is_flag=True, help="Events as plain lines, no live view.")
 @click.option("--duration", type=Duration(), default=None, help="Stop after this long (exit 0), e.g. 90s.")
 @click.option("--stay", is_flag=True, help="Keep running after all jobs have ended.")
-@click.option("--move-servers", is_flag=True, help="Let parameter servers move to where they waste least.")
+@click.option(
+    "--move-servers",
+    is_flag=True,
+    help="Let parameter servers move to nodes where they leave the least unusable capacity.",
+)
 @click.option("--no-etcd", is_flag=True, help="Masters keep their state in memory and start again from checkpoints.")
 @click.option("--shared-folders", is_flag=True, help="Checkpoint folders may be open to every user of this machine.")
 @click.option("--from", "starts", multiple=True, metavar="[JOB=]MANIFEST", help="Resume a job from this checkpoint.")

@@ -265,7 +265,7 @@ def _print_end(run: LocalRun, show: RunOutput, outcome: dict[str, str]) -> None:
 
 
 def _message_of(run: LocalRun, name: str) -> str:
-    """Why the job ended; empty while nobody knows."""
+    """Message of the condition with which the job ended; empty before that."""
     record = run.jobs().get(name)
     return "" if record is None else record.life.message
 

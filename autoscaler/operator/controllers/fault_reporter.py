@@ -1,4 +1,4 @@
-"""Event, status and metric of each fault at a step of one job (`fault_isolation`, A11)."""
+"""Reports of isolated faults (`fault_isolation`, A11): an event, a status and a metric of the job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FaultReporter(FaultLog):
         self._metrics = metrics
 
     def handle_failure(self, job: JobName, failure: JobError, error: Exception, *, has_changed: bool) -> None:
-        """See `fault_isolation.FaultListener`.  A fault with an object that is no job's is logged and counted alone."""
+        """See `fault_isolation.FaultListener`.  A fault with an object of no job is only logged and counted."""
         super().handle_failure(job, failure, error, has_changed=has_changed)
         self._metrics.count_error(job, failure.task, failure.retry_at_s)
         raw = self._store.objects.raw(job) if job.count("/") == 1 else None

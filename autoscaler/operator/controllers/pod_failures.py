@@ -87,7 +87,7 @@ class PodFailures:
         task.add_done_callback(lambda _: self._end_handling(job.key, uid))
 
     def handle_deleted_server(self, job: KubeJob, raw: Raw) -> None:
-        """Emit an event whether a deleted server had handed over its buckets before its end."""
+        """Emit an event that states whether a deleted server had handed over its buckets before its end."""
         record, uid = self._store.record_of(job), uid_of(raw)
         if role_of(raw) is not Role.SERVER or uid in record.handled or not record.life.needs_model:
             return

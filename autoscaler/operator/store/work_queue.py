@@ -29,7 +29,7 @@ class WorkQueue:
         self._added.set()
 
     def add_all(self, jobs: Iterable[JobName]) -> None:
-        """Have all of them looked at soon."""
+        """Add these jobs."""
         for job in jobs:
             self.add(job)
 
@@ -72,7 +72,7 @@ class StatusQueue:
         self._added.set()
 
     def delay(self, job: JobName, until_s: float) -> None:
-        """Have the job's status written at this instant."""
+        """Postpone the write of the job's status to this instant."""
         self._due_s[job] = until_s
 
     def remove(self, job: JobName) -> None:

@@ -143,7 +143,7 @@ async def test_contradictory_view_ends_the_loop_with_its_story():
         async def observe(self):
             return replace(self.view(), nodes=(node("a"), node("a")))
 
-    with pytest.raises(InvalidViewError, match="a stands twice"):
+    with pytest.raises(InvalidViewError, match="a appears twice"):
         await Loop(Broken(), CALM).run()
 
 

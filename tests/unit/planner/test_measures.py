@@ -164,7 +164,7 @@ def test_quota_named_twice_is_refused_and_their_order_means_nothing():
     assert views[0] == views[1]
     assert views[0].evolve(quotas=(second,)).quotas == (second,)
     assert views[0].evolve(revision=1).quotas == (first, second)
-    with pytest.raises(InvalidViewError, match="default/a stands twice"):
+    with pytest.raises(InvalidViewError, match="default/a appears twice"):
         views[0].evolve(quotas=(first, first))
 
 

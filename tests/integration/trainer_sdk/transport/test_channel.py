@@ -39,9 +39,9 @@ def test_a_body_arrives_whole(pair, sizes):
 def test_a_peer_that_says_nothing_is_waited_for_so_long_and_no_longer(pair):
     """In the head as in the body."""
     channel = FrameChannel(pair[0], WireLimits(io_s=0.05))
-    with pytest.raises(TimeoutError, match="nothing came"):
+    with pytest.raises(TimeoutError, match="the peer sent nothing"):
         channel.receive()
-    with pytest.raises(TimeoutError, match="nothing came"):
+    with pytest.raises(TimeoutError, match="the peer sent nothing"):
         channel.receive_into([memoryview(bytearray(8))])
 
 

@@ -352,9 +352,9 @@ def test_pod_on_a_vanished_node_counts_for_nothing():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"nodes": (node("a"), node("a"))}, "a stands twice"),
+        ({"nodes": (node("a"), node("a"))}, "a appears twice"),
         ({"nodes": (node("a", -1),)}, "negative"),
-        ({"jobs": (job("j"), job("j"))}, "j stands twice"),
+        ({"jobs": (job("j"), job("j"))}, "j appears twice"),
         ({"pods": (web("w", -1),)}, "negative"),
         ({"pods": (web("w", node="a"),)}, "bound to a"),
         ({"pods": (web("w", job="j"),)}, "do not go together"),
