@@ -50,6 +50,8 @@ class JobProgress:
     training: int = 0  # trainers that are connected and complete batches
     samples_per_s: float = 0.0
     waiting_share: float = 0.0  # of the trainers' time, on average: for servers to answer pulls and pushes
+    step: int = 0  # of a group: steps that it has done
+    steps: int = 0  # ... of so many; 0: no group, or nothing is declared yet
     resize_pause_s: float = 0.0  # of a group: how long its last change of members stopped it; 0: not measured yet
     metrics: tuple[tuple[str, float], ...] = ()
     missing: int = 0  # positions that were done under an earlier master, and are not (yet) under this one: `follow`
@@ -126,6 +128,8 @@ def progress_of(status: JobStatus) -> JobProgress:
         training=len(_training(status.members)),
         samples_per_s=sum(member.samples_per_s for member in status.members if member.is_connected),
         waiting_share=_mean_waiting(status.members),
+        step=status.group_step,
+        steps=status.group_steps,
         resize_pause_s=status.resize_pause_s,
         metrics=tuple(sorted(_mean_metrics(status.members).items())),
     )

@@ -115,6 +115,7 @@ class JobStatus:
     is_model_kept: bool = True  # false: data sharding only, once that is declared; nothing holds what was learned
     generation: int = 0  # of a group (rule 64); 0: there is none
     group_step: int = 0  # steps that a group has done
+    group_steps: int = 0  # ... of so many
     resize_pause_s: float = 0.0  # of a group: how long its last change of members stopped it
 
 

@@ -67,6 +67,7 @@ def status(state: GroupState, now: Instant) -> JobStatus:
         failures_in_a_row=failures.in_a_row,
         generation=state.current.number if state.current else 0,
         group_step=state.newest,
+        group_steps=state.steps,
         resize_pause_s=max((one.pause_s for one in state.members.values()), default=0.0),
     )
 

@@ -68,6 +68,8 @@ def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
     yield "Masters", f"{masters} ready" + (f", {leader} leads" if leader else "")
     if part(job, "status", "progress"):
         yield "Progress", _progress(job, now_s)
+    if integer(job, "status", "progress", "steps"):
+        yield "Group", _group(job)
     limit = integer(job, "spec", "runPolicy", "backoffLimit", default=6)
     yield "Failures", f"{integer(job, 'status', 'failures')} in a row; {limit} fail the job"
     yield "Folder", text(job, "spec", "checkpoint", "uri")
@@ -158,12 +160,22 @@ def _progress(job: PlainObject, now_s: float) -> str:
     )
     if percent := text(progress, "percent"):
         items.append(percent)
+    if rate := integer(progress, "samplesPerSecond"):
+        items.append(f"{rate:,} samples/s")
     if quarantined := integer(progress, "samplesQuarantined"):
         items.append(f"{quarantined:,} quarantined")
     at_s = unix_s(text(progress, "lastCheckpointTime"))
     if at_s is not None:
         items.append(f"checkpoint {format_age(max(0.0, now_s - at_s))} ago")
     return ", ".join(items)
+
+
+def _group(job: PlainObject) -> str:
+    """Of a job whose trainers each hold the model."""
+    progress = part(job, "status", "progress")
+    pause_ms = integer(progress, "resizePauseMilliseconds")
+    paused = f", the last resize paused it for {pause_ms:,} ms" if pause_ms else ""
+    return f"step {integer(progress, 'step'):,} of {integer(progress, 'steps'):,}{paused}"
 
 
 def _resize(resize: PlainObject, now_s: float) -> str:

@@ -7,7 +7,7 @@ The fields are those of charts/edl/files/trainingjobs.yaml.  Instants in are the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from math import inf, isfinite
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
@@ -28,6 +28,7 @@ from autoscaler.operator.status.status_inputs import MOST, ResizeRecord, StatusI
 
 MOST_NAMES: Final = 100
 SHORTEST_STEP_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 1e6
 
 
 def status_of(inputs: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
@@ -202,6 +203,12 @@ def _progress(record: JobRecord, offset_s: float) -> Raw:
         report["waitingPercent"] = round(100 * progress.waiting_share)
     if progress.total:
         report["percent"] = f"{100 * progress.done / progress.total:.1f}%"
+    if progress.steps:
+        report |= {"step": progress.step, "steps": progress.steps}
+    if 1 <= progress.samples_per_s < inf:
+        report["samplesPerSecond"] = int(float(f"{progress.samples_per_s:.2g}"))  # few digits: few writes
+    if 0 < progress.resize_pause_s < LONGEST_PAUSE_S:
+        report["resizePauseMilliseconds"] = round(1000 * progress.resize_pause_s)
     if isfinite(record.checkpoint_at_s):
         report["lastCheckpointTime"] = to_time(record.checkpoint_at_s - offset_s)
     return report

@@ -116,6 +116,24 @@ def test_describe_shows_what_keeps_a_job_from_training_and_from_checkpoints(cond
     assert lines == ([line] if line else [])
 
 
+def test_describe_tells_the_step_and_the_last_pause_of_a_group():
+    """And nothing of steps where trainers share out data or use servers."""
+    progress = STATUS["progress"] | {
+        "step": 483,
+        "steps": 1380,
+        "samplesPerSecond": 4200,
+        "resizePauseMilliseconds": 83,
+    }
+    with stage() as (made, place):
+        made.make_job(told=status(progress=progress))
+        text = "\n".join(place.describe("tj", "digits"))
+    assert "Group:       step 483 of 1,380, the last resize paused it for 83 ms" in text
+    assert "25.0%, 4,200 samples/s, checkpoint" in text
+    with stage() as (made, place):
+        made.make_job(told=status())
+        assert "Group:" not in "\n".join(place.describe("tj", "digits"))
+
+
 def test_describe_says_for_how_long_a_job_has_waited():
     """As its operators kept it; suspended time is not in it."""
     for told, words in (

@@ -1,7 +1,7 @@
 """A job's status: counts, names, progress, failures and resizes, in the definition's own schema."""
 
 from dataclasses import replace
-from math import inf
+from math import inf, nan
 
 import pytest
 import yaml
@@ -40,6 +40,18 @@ def test_progress_is_told_as_far_as_it_is_known():
     assert (progress["samplesCommitted"], progress["samplesTotal"], progress["percent"]) == (40, 200, "25.0%")
     assert progress["lastCheckpointTime"] == "2023-11-14T22:29:30Z"
     assert "progress" not in status(seen(*RUNNING))
+    assert not {"step", "samplesPerSecond", "resizePauseMilliseconds"} & set(progress)
+
+
+def test_progress_of_a_group_tells_step_rate_and_pause():
+    """The rate with two digits, since each change of the status is a write."""
+    group = replace(PROGRESS, step=7, steps=40, samples_per_s=1234.5, resize_pause_s=0.0834)
+    progress = status(seen(*RUNNING, record={"progress": group, "progress_at_s": NOW_S}))["progress"]
+    assert (progress["step"], progress["steps"]) == (7, 40)
+    assert (progress["samplesPerSecond"], progress["resizePauseMilliseconds"]) == (1200, 83)
+    odd = replace(group, samples_per_s=inf, resize_pause_s=nan)
+    told = status(seen(*RUNNING, record={"progress": odd, "progress_at_s": NOW_S}))["progress"]
+    assert not {"samplesPerSecond", "resizePauseMilliseconds"} & set(told)
 
 
 def failed_life():
