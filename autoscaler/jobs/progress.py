@@ -26,6 +26,7 @@ class JobProgress:
     checkpoint_problem: str = ""
     store_problem: str = ""
     moves_problem: str = ""
+    data_problem: str = ""
     total: int = 0
     done: int = 0
     committed: int = 0
@@ -104,6 +105,7 @@ def progress_of(status: JobStatus) -> JobProgress:
         checkpoint_problem=shortened(status.checkpoint_problem),
         store_problem=shortened(status.store_problem),
         moves_problem=shortened(status.moves_problem),
+        data_problem=shortened(status.data_problem),
         fell_back=shortened(status.fell_back),
         is_model_kept=status.is_model_kept,
         total=counts.total,
@@ -202,6 +204,7 @@ def _problems(progress: JobProgress) -> tuple[tuple[str, str], ...]:
         ("CommitFails", progress.checkpoint_problem),
         ("StoreUnavailable", progress.store_problem),
         ("BucketsLate", progress.moves_problem),
+        ("DataDiffers", progress.data_problem),
     )
 
 

@@ -121,7 +121,9 @@ def training_verdict(report: MasterReport) -> HealthVerdict:
         message = f"nothing is trained until this is resolved; {tries}: {progress.problem}"
         return HealthVerdict(holds=False, reason=HealthReason.PROBLEM, message=message)
     if progress.phase in TRAINING_PHASES:
-        return HealthVerdict(holds=True, reason=HealthReason.TRAINING, message=f"phase of the master: {progress.phase}")
+        message = f"phase of the master: {progress.phase}"
+        message = f"{message}; {progress.data_problem}" if progress.data_problem else message
+        return HealthVerdict(holds=True, reason=HealthReason.TRAINING, message=message)
     why, message = _PHASES[progress.phase]
     return HealthVerdict(holds=False, reason=why, message=message)
 

@@ -182,6 +182,7 @@ class GroupState:
     failures: FailureCounts = field(default_factory=FailureCounts)
     commit: StateCommit = field(default_factory=StateCommit)
     pace: CopyPace = field(default_factory=CopyPace)
+    data_problem: str = ""  # the first one that a member has told (rule 63)
     newest: int = 0  # steps that some replica of this lineage has done
     reclaim_ends: Instant | None = None  # until then members of an earlier master are awaited (rule 91)
     final_saver: MemberKey | None = None

@@ -68,6 +68,7 @@ def status(state: GroupState, now: Instant) -> JobStatus:
         generation=state.current.number if state.current else 0,
         group_step=state.newest,
         group_steps=state.steps,
+        data_problem=state.data_problem,
         resize_pause_s=max((one.pause_s for one in state.members.values()), default=0.0),
     )
 

@@ -28,6 +28,7 @@ from master.job.domain.job_events import ReclaimWindowEnded, ReconnectWindowEnde
 
 MOST_STEP_S = 1e6
 MOST_RATE = 1e12
+LONGEST_PROBLEM = 1000
 LEAST_GRACE_NS = SECOND
 
 
@@ -124,6 +125,8 @@ def handle_progress(turn: GroupTurn, replica: Replica, said: GroupProgress) -> N
         is_lost=replica.is_lost and not (moved and generation == 0),
     )
     _learn(turn, replica)
+    if said.data_problem and not turn.state.data_problem:
+        turn.change(data_problem=said.data_problem[:LONGEST_PROBLEM])
     current = turn.state.current
     if said.is_synced and current and generation == current.number and turn.state.synced < generation:
         turn.change(synced=generation)

@@ -73,8 +73,14 @@ def _of_status(status: JobStatus) -> Iterator[Metric]:
     yield _gauge("term", "The leader's term.", status.term)
     yield _gauge("lineage", "Current lineage.", status.lineage)
     problems = GaugeMetricFamily(f"{PREFIX}_problem", "1 for each present problem, by kind.", labels=["what"])
-    texts = (status.problem, status.checkpoint_problem, status.store_problem, status.moves_problem)
-    for what, problem in zip(("training", "checkpoints", "store", "moves"), texts, strict=True):
+    texts = (
+        status.problem,
+        status.checkpoint_problem,
+        status.store_problem,
+        status.moves_problem,
+        status.data_problem,
+    )
+    for what, problem in zip(("training", "checkpoints", "store", "moves", "data"), texts, strict=True):
         problems.add_metric([what], int(bool(problem)))
     yield problems
     places = GaugeMetricFamily(f"{PREFIX}_positions", "Positions of the job by place.", labels=["place"])

@@ -79,11 +79,22 @@ class ThreadGroup:
 
     `sizes`: number of members from a step on, {0: 2, 5: 3}.  `aborts`: steps whose first try breaks, by the number of
     all-reduces before it does, at the latest in the flag collective.  `late`: steps that complete at all members
-    but this rank.  `broken_gathers`: steps after which a gather fails.
+    but this rank.  `broken_gathers`: steps after which a gather fails.  `has_samples`: all ranks read a record of the
+    step before in each step.
     """
 
-    def __init__(self, dataset: DatasetSpec, sizes, *, aborts=None, late=None, broken_gathers=(), quarantine=EMPTY):
-        self.dataset, self.quarantine = dataset, quarantine
+    def __init__(
+        self,
+        dataset: DatasetSpec,
+        sizes,
+        *,
+        aborts=None,
+        late=None,
+        broken_gathers=(),
+        quarantine=EMPTY,
+        has_samples=False,
+    ):
+        self.dataset, self.quarantine, self.has_samples = dataset, quarantine, has_samples
         self.broken_gathers = set(broken_gathers)
         self.attempts = []
         size, is_late = 0, None
@@ -124,6 +135,7 @@ class ThreadGroup:
             size=size,
             generation=1,
             spare=EMPTY if mine else (positions - self.quarantine).first(2),
+            sample=step_positions(self.dataset, step - 1).first(1) if step and self.has_samples else EMPTY,
         )
 
 
@@ -144,6 +156,7 @@ class ThreadSteps:
         self.step = self.size = 0
         self.given = []  # the shares
         self.reported = []  # metrics
+        self.samples = []  # what was read of the records that all read
 
     @property
     def _attempt(self):
@@ -178,7 +191,9 @@ class ThreadSteps:
     def all_reduce(self, array, *, dtype=""):
         self._reduce(self.group.sums[self._number], self.rank)(array, dtype=dtype)
 
-    def end_step(self):
+    def end_step(self, *, sample=""):
+        if sample:
+            self.samples.append(sample)
         if self._attempt.is_aborted:
             return False
         self.group.sums[self._number].exchange(self.rank, None)

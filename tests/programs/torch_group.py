@@ -1,11 +1,13 @@
 """A torch script in a group, under a real master: `torch_group.py FOLDER MASTER ORDINAL`.
 
 FOLDER as for `group_counter.py`: `sockets`, `checkpoints`, `hurry`; the result is NAME.json there.  With the file
-`stream` the records are those of an IterableDataset, whose epochs each have an order of their own.  A parameter of the
-model counts how often each record was trained: its gradient is minus one by the records of the step.
+`stream` the records are those of an IterableDataset, whose epochs each have an order of their own; with `unsteady` they
+are other ones at each trainer.  A parameter of the model counts how often each record was trained: its gradient is
+minus one by the records of the step.
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -26,6 +28,14 @@ class Records(torch.utils.data.Dataset):
 
     def __getitem__(self, record: int) -> tuple[torch.Tensor, int]:
         return torch.randn(4, generator=torch.Generator().manual_seed(record)), record
+
+
+class Unsteady(Records):
+    """Records that depend on who reads them."""
+
+    def __getitem__(self, record: int) -> tuple[torch.Tensor, int]:
+        x, number = super().__getitem__(record)
+        return x + 1e-6 * os.getpid(), number
 
 
 class Stream(torch.utils.data.IterableDataset[tuple[torch.Tensor, int]]):
@@ -62,7 +72,7 @@ def main(folder: Path, master: str, ordinal: int) -> None:
         edl_torch.replicate(session, model, optimizer, schedule)
         loader = edl_torch.loader(
             session,
-            Stream() if is_stream else Records(),
+            Stream() if is_stream else Unsteady() if (folder / "unsteady").exists() else Records(),
             size=DATASET.size if is_stream else None,
             epochs=DATASET.epochs,
             global_batch=DATASET.batch_size,

@@ -72,9 +72,12 @@ class GroupSteps:
         """The array becomes the sum over all trainers.  Raises StepAborted; see `GroupRuntime.all_reduce`."""
         self._joined.all_reduce(array, dtype=dtype)
 
-    def end_step(self) -> bool:
-        """True: the step is complete here; apply it before `next_step`.  False: it is dropped, and comes again."""
-        return self._joined.end_step()
+    def end_step(self, *, sample: str = "") -> bool:
+        """True: the step is complete here; apply it before `next_step`.  False: it is dropped, and comes again.
+
+        `sample`: position and digest of what this trainer has read of `StepShare.sample`.
+        """
+        return self._joined.end_step(sample=sample)
 
     def complete_step(self) -> bool:
         """As `end_step`, before the gradients are computed: for a step to which no other trainer contributes."""

@@ -165,18 +165,18 @@ class MemberRuntime:
         with self._times.reducing(), self._collective(number):
             group.all_reduce(array, dtype or None)
 
-    def end_step(self) -> bool:
-        is_complete = self.complete_step()
+    def end_step(self, *, sample: str = "") -> bool:
+        is_complete = self.complete_step(sample=sample)
         if is_complete:
             with self._changed:
                 self._times.end(monotonic())
         return is_complete
 
-    def complete_step(self) -> bool:
+    def complete_step(self, *, sample: str = "") -> bool:
         """As `end_step`, before the gradients are computed: for a step to which no other member contributes."""
         words = [
             effect
-            for effect in self._handle(StepReduced(replica_bytes=self._replica_bytes()))
+            for effect in self._handle(StepReduced(sample=sample, replica_bytes=self._replica_bytes()))
             if isinstance(effect, ContributeWord)
         ]
         if not words:

@@ -124,6 +124,7 @@ class StepShare:
     size: int
     generation: int
     is_redo: bool = False  # the step was given before, and dropped
+    sample: PositionSet = EMPTY  # of the step before: read by all ranks, whose digests are compared in `end_step`
     spare: PositionSet = EMPTY  # without a share: records of the step that a script may run with, and that do not count
 
 
@@ -155,8 +156,11 @@ class GroupRuntime(Protocol):
         """
         ...
 
-    def end_step(self) -> bool:
-        """True: the step is complete at this member, which applies it now.  False: it is dropped (rules 67, 68)."""
+    def end_step(self, *, sample: str = "") -> bool:
+        """True: the step is complete at this member, which applies it now.  False: it is dropped (rules 67, 68).
+
+        `sample`: position and digest of what it has read of `StepShare.sample`.
+        """
         ...
 
     def gather(self, data: bytes) -> list[bytes]:

@@ -18,10 +18,12 @@ from typing import Any, Final
 
 from master.api.group_shares import steps_per_epoch
 from master.api.identities import DatasetSpec
+from master.api.positions import PositionSet
 from trainer_sdk.errors import TrainerLeft, UsageError
 from trainer_sdk.group.group_steps import GroupSteps
 from trainer_sdk.group.port import StepShare
 from trainer_sdk.session import Session
+from trainer_sdk.torch.data_digest import digest_of
 from trainer_sdk.torch.evaluation import EvaluationBatches, evaluate_alone, evaluate_together, evaluating
 from trainer_sdk.torch.micro_batches import MicroBatch, micro_batches
 from trainer_sdk.torch.record_fetcher import Keys, RecordFetcher
@@ -159,13 +161,13 @@ class GroupLoader:
 
     def _rounds(self, share: StepShare) -> Iterator[Any]:
         parts = micro_batches(share, self._micro_batch)
-        self._step.begin(share, parts)
+        self._step.begin(share, parts, self._sample(share, parts))
         if not parts:
             self._step.end_without_parts()
         for place, part in enumerate(parts):
             expected = partial(self._ahead, share, parts[place + 1 :])
             with self._steps.loading():
-                data = self._fetcher.read(share.step, self._keys(part), expected)
+                data = self._fetcher.read(share.step, self._keys(part.positions), expected)
             seed_generators(self._steps.spec.seed, part.positions.bounds[0], TRAINING)
             self._part = part
             yield data
@@ -174,18 +176,27 @@ class GroupLoader:
             if self._step.has_ended:
                 return
 
+    def _sample(self, share: StepShare, parts: tuple[MicroBatch, ...]) -> str:
+        """What this trainer reads of a record that all others read too, so that it shows where theirs is another."""
+        if not share.sample or not parts:
+            return ""
+        with self._steps.loading():
+            data = self._fetcher.read(share.step, self._keys(share.sample), partial(self._ahead, share, parts))
+        digest = digest_of(data)
+        return f"{share.sample.bounds[0]} {digest}" if digest else ""
+
     def _ahead(self, share: StepShare, rest: tuple[MicroBatch, ...]) -> Iterator[Keys]:
         """The micro-batches that come next if nobody comes or goes."""
-        yield from map(self._keys, rest)
+        yield from (self._keys(part.positions) for part in rest)
         for step in count(share.step + 1):
             if (expected := self._steps.expected_share(step)) is None:
                 return
-            yield from map(self._keys, micro_batches(expected, self._micro_batch))
+            yield from (self._keys(part.positions) for part in micro_batches(expected, self._micro_batch))
 
-    def _keys(self, part: MicroBatch) -> Keys:
+    def _keys(self, positions: PositionSet) -> Keys:
         if self._is_stream:  # its order is that of the epoch
-            return tuple((position, position % self._steps.spec.size) for position in part.positions)
-        return tuple(zip(part.positions, self._steps.records(part.positions).tolist(), strict=True))
+            return tuple((position, position % self._steps.spec.size) for position in positions)
+        return tuple(zip(positions, self._steps.records(positions).tolist(), strict=True))
 
     def _check_present(self) -> None:
         if self._steps.has_left:

@@ -22,6 +22,7 @@ class StepInHand:
     def __init__(self, steps: GroupSteps, replica: TrainingReplica) -> None:
         self._steps, self._replica = steps, replica
         self._share: StepShare | None = None
+        self._sample = ""
         self.has_ended = True
 
     @property
@@ -33,9 +34,9 @@ class StepInHand:
         """The loop asks for more: what it has changed since the step was complete is all of it."""
         self._replica.gate.is_open = False
 
-    def begin(self, share: StepShare, parts: Sequence[MicroBatch]) -> None:
-        """The parts are this trainer's micro-batches."""
-        self._share, self.has_ended = share, False
+    def begin(self, share: StepShare, parts: Sequence[MicroBatch], sample: str = "") -> None:
+        """The parts are this trainer's micro-batches; `sample` is what `data_digest` says of the share's sample."""
+        self._share, self._sample, self.has_ended = share, sample, False
         is_alone = share.size == 1 and len(parts) == 1 and parts[0].weight == 1
         self._replica.buckets.begin(None if is_alone else self._steps.all_reduce, is_shared=share.size > 1)
         for buffers in self._replica.buffers:
@@ -62,7 +63,7 @@ class StepInHand:
         for buffers in self._replica.buffers:
             buffers.reduce(self._steps.all_reduce, weight=weight, rank=share.rank, size=share.size)
         self._replica.buckets.check_device()
-        if not self._steps.end_step():
+        if not self._steps.end_step(sample=self._sample):
             self._drop()
             return
         for buffers in self._replica.buffers:

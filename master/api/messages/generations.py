@@ -117,6 +117,7 @@ class GroupProgress:
     pause_s: float = 0.0  # of the last change of members: from the last step before it to the next
     failed_plan: int = 0  # generation, planned from this one, whose members it could not connect (rule 83); 0: none
     waiting_share: float = 0.0  # of the time of its last steps, 0 to 1: its script waited for its data loader
+    data_problem: str = ""  # where members have read other data (rule 63)
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -241,3 +241,11 @@ def test_each_fallback_is_told_and_told_once():
     assert "FellBack" not in dict(progress_events(waiting, same))
     second = merge_progress(waiting, replace(first, term=4, fell_back="fell back to 7: 90 samples go back"))
     assert dict(progress_events(waiting, second))["FellBack"] == second.fell_back
+
+
+def test_data_that_differ_between_trainers_are_told_once_and_stop_nothing():
+    """An event when it is found; the job trains on."""
+    quiet = progress_of(status())
+    told = progress_of(replace(status(), data_problem="position 4"))
+    assert ("DataDiffers", "position 4") in progress_events(quiet, told)
+    assert progress_events(told, told) == ()

@@ -40,6 +40,7 @@ class StepWord:
     prepared: int = 0  # number of the planned generation that this member is ready for; 0: none
     copy_shards: int = 0  # it wishes for a copy in so many shards; 0: for none; CANNOT_COPY: it writes an older one
     layout: str = ""
+    sample: str = ""  # "POSITION DIGEST" of a record that all members have read; empty: none
 
 
 _WORD_FIELDS: Final = tuple(field.name for field in fields(StepWord))
@@ -93,6 +94,7 @@ def decode_word(data: bytes) -> StepWord:
             prepared=int(fields["prepared"]),
             copy_shards=int(fields["copy_shards"]),
             layout=str(fields["layout"]),
+            sample=str(fields["sample"]),
         )
     except (ValueError, TypeError, KeyError) as error:
         raise WireError(f"a member's control word cannot be read ({error}): run one release of EDL") from error

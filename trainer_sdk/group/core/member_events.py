@@ -100,6 +100,7 @@ class StepReduced:
     `replica_bytes`: size of the replica, as far as it is known and may be copied in shards (rule 84).
     """
 
+    sample: str = ""  # as in `StepWord`
     replica_bytes: int = 0
 
 

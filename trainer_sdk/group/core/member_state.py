@@ -94,6 +94,7 @@ class MemberState:
     copy_shards: int = 0  # of the copy that all members take at this boundary; 0: none
     must_copy: bool = False  # the whole, by itself, at the next boundary
     committed: int = 0  # steps of the newest head that it knows
+    data_problem: str = ""  # what the members' samples have told (rule 63)
     refused_copy: int = 0  # stamp of the last copy that failed or was refused
 
     is_leaving: bool = False

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from master.api.group_shares import shares, step_positions, steps_per_epoch, total_steps
-from master.api.messages.generations import StateId
+from master.api.messages.generations import Generation, StateId
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.group.core.control_words import StepWord, layout_digest
 from trainer_sdk.group.core.copies import agreed_shards, wished_shards
@@ -38,6 +40,7 @@ def expected_share(state: MemberState, step: int) -> StepShare | None:
         generation=record.number,
         is_redo=step <= state.newest_given,
         spare=EMPTY if mine else _spare(state, step),
+        sample=_sample(state, step),
     )
 
 
@@ -51,6 +54,16 @@ def _spare(state: MemberState, step: int) -> PositionSet:
     return EMPTY
 
 
+def _sample(state: MemberState, step: int) -> PositionSet:
+    """A position of the step before, which is trained, so that no poison record is read by all at once (rule 63)."""
+    record, place = state.record, step % steps_per_epoch(state.dataset)
+    assert record is not None
+    is_first = state.state is not None and state.step == step and state.state.generation != record.number
+    if len(record.members) == 1 or place == 0 or not (is_first or place == 1):
+        return EMPTY
+    return (step_positions(state.dataset, step - 1) - record.quarantine - record.suspects).first(1)
+
+
 def handle_reduced(state: MemberState, event: StepReduced) -> MemberStep:
     """The flag collective before the update: its word names generation, step and the prepared plan (67, 68, 81)."""
     if state.phase is not MemberPhase.BOUNDARY or not state.is_step_given:
@@ -62,6 +75,7 @@ def handle_reduced(state: MemberState, event: StepReduced) -> MemberStep:
         prepared=promised.number if promised is not None else 0,
         copy_shards=wished_shards(state, event.replica_bytes),
         layout=layout_digest(state.layout),
+        sample=event.sample,
     )
     contributed = changed(state, phase=MemberPhase.CONTRIBUTED, promised=promised)
     return MemberStep(contributed, (ContributeWord(number=state.number, word=word),))
@@ -90,8 +104,23 @@ def handle_words(state: MemberState, event: WordsGathered) -> MemberStep:
         is_step_given=False,
         wants_copy=state.wants_copy and not shards,
         copy_shards=shards,
+        data_problem=state.data_problem or _difference(record, event.words),
     )
     return MemberStep(complete)
+
+
+def _difference(record: Generation, words: Sequence[StepWord]) -> str:
+    """Which members have read other data at one position; empty: none (rule 63)."""
+    read: dict[str, tuple[str, str]] = {}  # by position: digest, and the first member that has it
+    for word, member in zip(words, record.members, strict=True):
+        position, _, digest = word.sample.partition(" ")
+        known, first = read.setdefault(position, (digest, member.name))
+        if digest != known:
+            return (
+                f"the data set is not deterministic: {first} and {member.name} have read other data at position "
+                f"{position}; a record may depend on its number and on the generators of torch, NumPy and Python alone"
+            )
+    return ""
 
 
 def handle_applied(state: MemberState) -> MemberStep:

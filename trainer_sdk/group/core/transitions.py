@@ -177,6 +177,7 @@ def _progress(state: MemberState, event: ReportRequested) -> GroupProgress:
         pause_s=event.pause_s,
         failed_plan=state.plan.number if state.plan is not None and state.has_plan_failed else 0,
         waiting_share=event.waiting_share,
+        data_problem=state.data_problem,
         metrics=event.metrics,
     )
 

@@ -42,8 +42,18 @@ async def test_script_survives_a_lost_leader_a_join_and_a_drain_and_is_exact(mem
     assert members.processes[1].wait() == 0
     await members.wait_trained(2, above=joined.generation)
     results = await members.check_exact(2, 3)
+    assert (await members.status()).data_problem == ""
     for result in results:
         assert result["buffers"] == results[0]["buffers"]
         assert result["advanced"] == total_steps(DATASET)
         assert result["evaluated"] == [DATASET.size]
     assert not (members.folder / "trainer-1.json").exists()  # who left the epoch's middle ran nothing after it
+
+
+async def test_data_that_depend_on_who_reads_them_are_told_with_position_and_trainers(members):
+    """Nobody is stopped by it: the job's own data are its own affair."""
+    (members.folder / "unsteady").touch()
+    members.add(2)
+    found = await members.wait_for("the problem", lambda now: bool(now.data_problem))
+    assert "trainer-0 and trainer-1 have read other data at position" in found.data_problem
+    await members.wait_trained(2)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.identities import Incarnation, ManifestId
+from master.api.group_shares import step_positions
+from master.api.identities import DatasetSpec, Incarnation, ManifestId
 from master.api.messages.checkpoint_files import FileRecord
 from master.api.messages.from_members import Declare, Failed
 from master.api.messages.generations import (
@@ -311,6 +312,43 @@ def test_script_that_raises_names_the_records_of_the_step_in_hand():
         assert failed == Failed(positions=positions, message="no")
     (failed,) = reports(feed(give(synced()), ScriptRaised(message="no", is_in_step=True, is_misuse=True))[1])
     assert failed.positions == EMPTY, "whatever the records were"
+
+
+def test_members_that_have_read_other_data_at_one_position_are_named():
+    """Rule 63: the first difference is told with each report, and stops nobody."""
+    state = give(synced(members=(0, 1, 2)))
+    for samples, told in (
+        (("4 aa", "4 aa", ""), ""),
+        (("4 aa", "", "4 bb"), "trainer-0 and trainer-2 have read other data at position 4"),
+        (("4 aa", "5 bb", ""), ""),
+    ):
+        own, (contributed,) = feed(state, StepReduced(sample=samples[0]))
+        words = tuple(replace(contributed.word, sample=sample) for sample in samples)
+        done, _ = feed(own, WordsGathered(number=1, words=words))
+        assert done.phase is MemberPhase.COMPLETE
+        (report,) = reports(feed(replace(done, is_registered=True), ReportRequested())[1])
+        assert told in report.data_problem
+        assert bool(told) == bool(report.data_problem)
+
+
+@pytest.mark.parametrize(
+    ("step", "made_in", "members", "is_due"),
+    [
+        (0, 0, (0, 1), False),
+        (1, 1, (0, 1), True),
+        (2, 1, (0, 1), False),
+        (2, 0, (0, 1), True),
+        (2, 0, (0,), False),
+    ],
+)
+def test_sample_is_a_record_that_is_trained_already(step, made_in, members, is_due):
+    """Rule 63: of the step before, in a generation's first step and an epoch's second, where there are others."""
+    epoch = DatasetSpec(name="samples", size=40, epochs=1, batch_size=4)
+    state = replace(synced(members=members), dataset=epoch, state=sid(made_in, step))
+    assert share_of(state).sample == (step_positions(epoch, step - 1).first(1) if is_due else EMPTY)
+    if is_due:
+        skipping = replace(state, record=replace(state.record, quarantine=step_positions(epoch, step - 1)))
+        assert not share_of(skipping).sample
 
 
 def test_late_or_repeated_record_does_no_harm():

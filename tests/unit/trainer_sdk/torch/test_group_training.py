@@ -211,6 +211,29 @@ def test_len_is_the_number_of_steps_of_an_epoch():
     assert lengths == [3, 3]
 
 
+def test_all_ranks_read_a_record_that_is_trained_and_compare_it():
+    """Equal digests for data that are the same for all, also with augmentation; and nothing more is trained."""
+
+    def loop(script, loader, session):
+        script.seen = 0
+        for x, y in loader:
+            script.seen += len(y)
+            script.round(loader, x, y)
+
+    group = ThreadGroup(DATASET, {0: 2}, has_samples=True)
+    first, second = train_group(group, loop, make=WithoutNorm, micro_batch=3)
+    samples = first.session.steps.samples
+    assert [int(sample.split()[0]) for sample in samples] == [8 * step for step in range(STEPS - 1)]
+    assert samples == second.session.steps.samples
+    assert first.seen + second.seen == DATASET.size * DATASET.epochs
+    assert_close(first.state(), plain(has_norm=False).state())
+    noisy = [
+        train_group(ThreadGroup(DATASET, {0: 1}, has_samples=True), whole_loop, dataset=Records(has_noise=True))
+        for _ in range(2)
+    ]
+    assert len({tuple(script.session.steps.samples) for (script,) in noisy}) == 1
+
+
 # ---- epochs ---------------------------------------------------------------------------------------------------------
 
 

@@ -1425,6 +1425,7 @@ class GroupProgress(_message.Message):
     METRICS_FIELD_NUMBER: _builtins.int
     FAILED_PLAN_FIELD_NUMBER: _builtins.int
     WAITING_SHARE_FIELD_NUMBER: _builtins.int
+    DATA_PROBLEM_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     phase: Global___GroupPhase.ValueType
     is_synced: _builtins.bool
@@ -1434,6 +1435,7 @@ class GroupProgress(_message.Message):
     pause_s: _builtins.float
     failed_plan: _builtins.int
     waiting_share: _builtins.float
+    data_problem: _builtins.str
     @_builtins.property
     def state(self) -> Global___StateId: ...
     @_builtins.property
@@ -1452,10 +1454,11 @@ class GroupProgress(_message.Message):
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         failed_plan: _builtins.int = ...,
         waiting_share: _builtins.float = ...,
+        data_problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "failed_plan", b"failed_plan", "generation", b"generation", "is_synced", b"is_synced", "median_step_s", b"median_step_s", "metrics", b"metrics", "pause_s", b"pause_s", "phase", b"phase", "samples_per_s", b"samples_per_s", "state", b"state", "steps_begun", b"steps_begun", "waiting_share", b"waiting_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "data_problem", b"data_problem", "failed_plan", b"failed_plan", "generation", b"generation", "is_synced", b"is_synced", "median_step_s", b"median_step_s", "metrics", b"metrics", "pause_s", b"pause_s", "phase", b"phase", "samples_per_s", b"samples_per_s", "state", b"state", "steps_begun", b"steps_begun", "waiting_share", b"waiting_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__state: _TypeAlias = _typing.Literal["state"]  # noqa: Y015
     _WhichOneofArgType__state: _TypeAlias = _typing.Literal["_state", b"_state"]  # noqa: Y015
