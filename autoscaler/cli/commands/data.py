@@ -90,7 +90,7 @@ def verify(*, checkpoint: str, is_json: bool, selector: PlaceSelector) -> None:
         if is_json
         else escape_controls("\n".join(verdict_lines(found, now_s=time.time())))
     )
-    if not found.is_whole:
+    if not found.is_intact:
         raise CommandError(Exit.FAILED, f"{uri} is damaged")
 
 

@@ -110,12 +110,12 @@ def verdict_content(verdict: FolderVerification) -> Mapping[str, Any]:
     return {
         "uri": verdict.uri,
         "head": verdict.head,
-        "is_whole": verdict.is_whole,
+        "is_intact": verdict.is_intact,
         "bytes_read": verdict.bytes_read,
         "checkpoints": [
             {
                 "manifest": one.manifest.id,
-                "is_whole": one.is_whole,
+                "is_intact": one.is_intact,
                 "is_head": one.is_head,
                 "is_retired": one.is_retired,
                 "step": one.manifest.step,
@@ -145,7 +145,7 @@ def verdict_lines(verdict: FolderVerification, *, now_s: float) -> list[str]:
 
 
 def _verdict_word(checked: VerifiedCheckpoint) -> str:
-    return "intact" if checked.is_whole else "DAMAGED"
+    return "intact" if checked.is_intact else "DAMAGED"
 
 
 def _position_in_chain(checked: VerifiedCheckpoint) -> str:

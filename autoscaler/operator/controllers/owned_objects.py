@@ -219,9 +219,9 @@ class OwnedObjects:
     async def _keep_identity(self, job: KubeJob) -> JobIdentity:
         authority, member, master = await self._secrets(job)
         now = self._now()
-        whole_one = _identity(authority, member, master)
-        if whole_one is not None:
-            identity = renew_identity(whole_one, job, now) if is_renewal_due(whole_one, now) else whole_one
+        complete = _identity(authority, member, master)
+        if complete is not None:
+            identity = renew_identity(complete, job, now) if is_renewal_due(complete, now) else complete
         else:  # keep token and authority, with which running pods authenticate each other
             left = _identity(authority, member, member) or _identity(authority, master, master)
             identity = issue_identity(job, now) if left is None else renew_identity(left, job, now)

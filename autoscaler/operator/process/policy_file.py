@@ -118,18 +118,18 @@ def _parse(path: str, field: Field[Any], kind: Any, value: Any) -> Any:
         if value not in {*kind}:
             raise InvalidSpecError(path, f"is {value!r}", " or ".join(kind))
         return kind(value)
-    return _number(path, field.name, value, is_whole=kind is int)
+    return _number(path, field.name, value, is_integer=kind is int)
 
 
-def _number(path: str, field: str, value: Any, *, is_whole: bool) -> float:
-    wanted = (int,) if is_whole else (int, float)
+def _number(path: str, field: str, value: Any, *, is_integer: bool) -> float:
+    wanted = (int,) if is_integer else (int, float)
     if isinstance(value, bool) or not isinstance(value, wanted) or not isfinite(value):
-        raise InvalidSpecError(path, f"is {value!r}", "a whole number" if is_whole else "a number")
+        raise InvalidSpecError(path, f"is {value!r}", "a whole number" if is_integer else "a number")
     most = 100.0 if field.endswith("_percent") else LONGEST_S if field.endswith("_s") else 2.0**31 - 1
     least = 1.0 if field == "stale_limit_s" else 0.0
     if not least <= value <= most:
         raise InvalidSpecError(path, f"is {value:g}", f"{least:g} to {most:.0f}")
-    return value if is_whole else float(value)
+    return value if is_integer else float(value)
 
 
 def _headroom(path: str, value: Any) -> tuple[Headroom, ...]:

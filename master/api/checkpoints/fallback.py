@@ -59,7 +59,7 @@ def find_fallback(
         text = f"cannot be resumed from, and {later} shows that it is not the last checkpoint: no fallback from it"
         raise NoFallbackError(manifest_name(last), f"{text}. {problem}")
     for candidate in _candidates(contents, last):
-        if _is_whole(storage, candidate):
+        if _is_intact(storage, candidate):
             if has_failed_to_load and candidate.id == head:
                 text = f"is intact for this master; check the mounts of the parameter servers. {problem}"
                 raise UnreadableCheckpointError(f"manifest {head}", text)
@@ -101,7 +101,7 @@ def _is_older(one: Manifest, head: ManifestId, read: Manifest | None) -> bool:
     return not (mine and its) or tuple(map(int, mine.groups())) < tuple(map(int, its.groups()))
 
 
-def _is_whole(storage: Storage, manifest: Manifest) -> bool:
+def _is_intact(storage: Storage, manifest: Manifest) -> bool:
     try:
         for file in manifest.files:
             check_file(storage, file)

@@ -38,7 +38,7 @@ class VerifiedCheckpoint:
     problems: tuple[str, ...]
 
     @property
-    def is_whole(self) -> bool:
+    def is_intact(self) -> bool:
         """True if there is no problem."""
         return not self.problems
 
@@ -55,7 +55,7 @@ class FolderVerification:
     problems: tuple[str, ...]
 
     @property
-    def is_whole(self) -> bool:
+    def is_intact(self) -> bool:
         """True if every file is intact and HEAD names one of the checkpoints."""
         return not self.problems
 
@@ -74,7 +74,7 @@ def verify_folder(
     for _ in range(_MOST_ATTEMPTS - 1):
         before = storage.list()
         verdict = _verify(storage, read_contents(storage), on_progress)
-        if verdict.is_whole or storage.list() == before:
+        if verdict.is_intact or storage.list() == before:
             return verdict
     return _verify(storage, read_contents(storage), on_progress)
 

@@ -35,7 +35,7 @@ def test_a_whole_folder_is_told_with_what_it_holds(folder):
     assert "<- HEAD" in said
     code, said = verify(folder, "--json")
     found = json.loads(said)
-    assert (code, found["is_whole"], found["checkpoints"][0]["is_head"]) == (0, True, True)
+    assert (code, found["is_intact"], found["checkpoints"][0]["is_head"]) == (0, True, True)
 
 
 def test_one_bit_is_found_and_named(folder):

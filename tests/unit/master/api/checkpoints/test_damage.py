@@ -188,7 +188,7 @@ def test_a_thousand_harms_end_in_the_right_state_or_a_refusal_that_names_the_fil
         told = f"case {case}: {harm} of {path.name}"
         try:
             if is_harmed and harm != "delete":
-                assert not verify_folder(folder).is_whole, f"{told}: verified as whole"
+                assert not verify_folder(folder).is_intact, f"{told}: verified as intact"
             state, words = attempted(folder)
         finally:
             restore()

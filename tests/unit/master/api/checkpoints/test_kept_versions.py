@@ -47,7 +47,7 @@ def test_a_kept_checkpoint_is_gone_on_from(folder):
     assert manifest.tables[0].optimiser == OptimiserSpec(kind="adam", learning_rate=0.05)
     assert manifest.founded == Lineage(2)
     assert decode_manifest(encode_manifest(manifest)) == manifest
-    assert verify_folder(storage).is_whole
+    assert verify_folder(storage).is_intact
     (file,) = manifest.files
     assert read_index(storage, file.name, file.size_bytes).tables == manifest.tables
 
