@@ -260,12 +260,15 @@ def _check_layout(gradient: Any) -> None:
 def _make_buckets(
     parameters: list[Any], first_bytes: int, bytes_: int, staging: HostStaging | None
 ) -> list[GradientBucket]:
-    """In reverse order of the parameters, as a backward pass makes gradients; a bucket of one dtype, never empty."""
+    """In reverse order of the parameters, as a backward pass makes gradients; a bucket of one dtype, never empty.
+
+    A bucket is full once it has reached its size.  Closed before, a small last layer would have an all-reduce of its
+    own, and what follows would wait for one large bucket.
+    """
     groups: list[list[Any]] = []
     for parameter in reversed(parameters):
         limit = first_bytes if len(groups) <= 1 else bytes_
-        size = parameter.numel() * parameter.element_size()
-        if not groups or groups[-1][0].dtype != parameter.dtype or _size_bytes(groups[-1]) + size > limit:
+        if not groups or groups[-1][0].dtype != parameter.dtype or _size_bytes(groups[-1]) >= limit:
             groups.append([])
         groups[-1].append(parameter)
     return [_make_bucket(group, staging) for group in groups]

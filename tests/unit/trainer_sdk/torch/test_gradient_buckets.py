@@ -209,7 +209,8 @@ def test_buckets_depend_on_the_parameters_alone():
     mixed = [nn.Parameter(torch.zeros(3)), *shared.parameters(), nn.Parameter(torch.zeros(2, dtype=torch.bfloat16))]
     buckets = GradientBuckets([*mixed, shared.weight])
     assert buckets.bucket_sizes == [2, 23]
-    assert GradientBuckets(nn.Linear(512, 512).parameters()).bucket_sizes == [512, 512 * 512]
+    layers = nn.Sequential(*(nn.Linear(512, 512) for _ in range(3)), nn.Linear(512, 1))
+    assert GradientBuckets(layers.parameters()).bucket_sizes == [513 + 513 * 512, 2 * 513 * 512]
     buckets.close()
 
 
