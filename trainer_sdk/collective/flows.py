@@ -174,8 +174,9 @@ class Links:
         events = self._poll.poll(max(0.0, deadline_s - time.monotonic()) * 1e3)
         if not events and time.monotonic() >= deadline_s:
             raise CollectiveAborted(f"nothing moved until the deadline: waited for {_names(wanted)}")
-        for descriptor, _ in events:
+        for descriptor, happened in events:
             link = self._by_descriptor[descriptor]
+            link.channel.woken(happened)
             if link.rank not in wanted:
                 self._look(link, finished)
 

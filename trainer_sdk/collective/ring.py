@@ -74,6 +74,7 @@ class RingSend:
         self.link, self._ring = link, ring
         self.is_done = False
         self._header = header
+        self._tried = -1  # `ready` of the ring at the last attempt
         self._index = self._before = self._at = 0  # part; elements before it; bytes of it that were sent
         self._view = ring.view(ring.sent[0])
 
@@ -83,10 +84,13 @@ class RingSend:
 
     def step(self) -> bool:
         ready = self._sendable()
+        if not (ready or self._header):
+            return False
+        if not self.link.channel.can_send and self._tried == self._ring.ready:
+            return False  # with more received the system may have sent more, too
+        self._tried = self._ring.ready
         piece = self._view[self._at : self._at + min(ready, _SEND_BYTES)]
         pieces = [part for part in (self._header, piece) if len(part)]
-        if not pieces:
-            return False
         if not (sent := self.link.channel.try_send(pieces)):
             return False
         from_header = min(sent, len(self._header))
@@ -128,6 +132,7 @@ class RingReceive:
         self._index = self._at = 0  # part; bytes of it that are added or stored
         self._view = ring.view(ring.received[0])
         self._piece = np.empty(_PIECE_BYTES, dtype=np.uint8)
+        self._piece_view = self._piece.data
         self._filled = 0  # bytes of `_piece` that have arrived
 
     def step(self) -> bool:
@@ -152,7 +157,7 @@ class RingReceive:
 
     def _step_sum(self, part: _Part) -> bool:
         wanted = min(_PIECE_BYTES, len(self._view) - self._at)
-        got = self.link.channel.try_receive_into(self._piece.data[self._filled : wanted])
+        got = self.link.channel.try_receive_into(self._piece_view[self._filled : wanted])
         self._filled += got
         if self._filled < wanted:
             return got > 0

@@ -7,6 +7,7 @@ bounded by whoever reads a frame, before anything is allocated.  `frames` has th
 
 from __future__ import annotations
 
+import select
 import ssl
 from collections.abc import Sequence
 from typing import Final
@@ -30,6 +31,7 @@ class DuplexChannel:
         self._ahead = memoryview(bytearray(max(_AHEAD_BYTES, len(ahead))))
         self._start, self._stop = 0, len(ahead)
         self._ahead[: len(ahead)] = ahead
+        self.can_send = self._can_receive = True  # False: not before `poll` says so, see `woken`
         self.bytes_sent = 0
         self.bytes_received = 0
 
@@ -38,15 +40,25 @@ class DuplexChannel:
         """True if input was read that no frame or body has taken yet."""
         return self._start < self._stop
 
+    def woken(self, events: int) -> None:
+        """`poll` has returned these events: what they allow is tried again."""
+        if events & ~select.POLLIN:
+            self.can_send = True
+        if events & ~select.POLLOUT:
+            self._can_receive = True
+
     def try_send(self, pieces: Sequence[bytes | memoryview]) -> int:
         """Number of bytes that the system took, from the first piece on; 0: none at the moment.
 
-        After a 0 the next call begins with the same bytes: TLS has encrypted them already.
+        After a 0 the next call begins with the same bytes: TLS has encrypted them already.  `can_send` is False until
+        `woken` where the system took less than it was given.
         """
         try:
             sent = self.sock.send(_record(pieces)) if self._is_tls else self.sock.sendmsg(pieces[:_MAX_PIECES])
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            self.can_send = self._is_tls
             return 0
+        self.can_send = self._is_tls or sent == sum(map(len, pieces[:_MAX_PIECES]))
         self.bytes_sent += sent
         return sent
 
@@ -86,12 +98,16 @@ class DuplexChannel:
             self._start, self._stop = 0, len(left)
 
     def _receive(self, view: memoryview) -> int:
+        if not self._can_receive:
+            return 0
         try:
             got = self.sock.recv_into(view)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            self._can_receive = self._is_tls
             return 0
         if not got:
             raise ConnectionResetError("the peer has closed the connection")
+        self._can_receive = self._is_tls or got == len(view)  # TLS gives a record at a time, and may hold the next
         self.bytes_received += got
         return got
 
