@@ -3,7 +3,7 @@
 FOLDER has a folder `sockets` of mode 0700 and the checkpoints; the result is NAME.json there.  The file `poison` names
 a position that kills whoever trains it.  With the file `hook` there is a final hook: it adds a line to `hooked`, kills
 its process if that is the first line, and else ends once the file `saved` is there.  Whoever finds the file `evaluate`
-between two steps removes it and evaluates for a while.
+between two steps removes it and evaluates for a while.  With the file `large` the replica is large enough for shards.
 """
 
 import json
@@ -12,14 +12,17 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from master.api.identities import DatasetSpec
 from tests.harness.master_process import JOB
 from trainer_sdk.errors import StepAborted
-from trainer_sdk.group.port import CapturedState
+from trainer_sdk.group.array_cuts import shard_of
+from trainer_sdk.group.port import CapturedShard, CapturedState, StepShare
 from trainer_sdk.session import Session, open_session
 
 DATASET = DatasetSpec(name="counted", size=50, epochs=150, batch_size=7, seed=3)
@@ -39,9 +42,42 @@ class Counter:
     def capture(self) -> CapturedState:
         return CapturedState(arrays={"counts": self.counts.copy(), "weights": self.weights.copy()})
 
+    def step(self, share: StepShare, counted: npt.NDArray[np.int64], update: npt.NDArray[np.float32]) -> None:
+        self.counts += counted
+        self.weights += update / share.records
+
     def restore(self, captured: CapturedState) -> None:
         self.counts[:] = captured.arrays["counts"]
         self.weights[:] = captured.arrays["weights"]
+
+
+class LargeCounter(Counter):
+    """A replica that is copied in shards: beside the counts an array whose every row tells the step."""
+
+    layout = "counts-50-large"
+    rows = (1 << 12, 1 << 10)  # 32 MiB
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+
+    def step(self, share: StepShare, counted: npt.NDArray[np.int64], update: npt.NDArray[np.float32]) -> None:
+        super().step(share, counted, update)
+        self.steps = share.step + 1
+
+    def replica_bytes(self) -> int:
+        return 8 * self.rows[0] * self.rows[1]
+
+    def capture(self) -> CapturedState:
+        captured = super().capture()
+        return replace(captured, arrays={**captured.arrays, "ballast": np.full(self.rows, self.steps)})
+
+    def capture_shard(self, shard: int, shards: int) -> CapturedShard:
+        return shard_of(self.capture(), shard, shards)
+
+    def restore(self, captured: CapturedState) -> None:
+        super().restore(captured)
+        (self.steps,) = np.unique(captured.arrays["ballast"]).tolist()
 
 
 def run_hook(folder: Path, ordinal: int) -> None:
@@ -82,8 +118,7 @@ def train(session: Session, replica: Counter, folder: Path) -> int:
         except StepAborted:
             continue
         if steps.end_step():
-            replica.counts += gradient
-            replica.weights += update / share.records
+            replica.step(share, gradient, update)
             evaluate(folder)
     return redone
 
@@ -102,7 +137,7 @@ def variables_of(folder: Path, master: str, ordinal: int) -> dict[str, str]:
 
 
 def main(folder: Path, master: str, ordinal: int) -> None:
-    replica = Counter()
+    replica = LargeCounter() if (folder / "large").exists() else Counter()
     with open_session(variables_of(folder, master, ordinal)) as session:
         session.replicate(replica)
         if (folder / "hook").exists():

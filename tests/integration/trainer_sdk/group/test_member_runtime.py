@@ -1,7 +1,6 @@
 """Members of a group under a real master: joins, drains, losses, stops; every record counted once."""
 
 import signal
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -9,32 +8,14 @@ from master.api.checkpoints.audit import read_checkpoint
 from master.api.master_status import JobPhase
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain.job_config import JobConfig
-from tests.harness.group_members import BUDGET_S, GroupMembers, trainers
-from tests.harness.master_process import MasterProcess, running, wait_for_leader
+from tests.harness.group_members import BUDGET_S, trainers
+from tests.harness.master_process import wait_for_leader
 from tests.harness.waiting import wait_for_async
 from tests.programs.group_counter import DATASET
 from trainer_sdk.record_order import RecordOrder
 
 POISON = 54  # a position of the second epoch
 pytestmark = pytest.mark.chaos
-
-
-@pytest.fixture
-def group(tmp_path):
-    @asynccontextmanager
-    async def make(**environment: str):
-        (tmp_path / "sockets").mkdir(mode=0o700)
-        settings = {"EDL_GROUP": "1", "EDL_CHECKPOINT_EVERY_S": "1"}
-        async with running(MasterProcess(tmp_path, **settings | environment)) as (master,):
-            await wait_for_leader(master)
-            made = GroupMembers(tmp_path, master)
-            try:
-                yield made
-            finally:
-                made.end()
-
-    make.folder = tmp_path
-    return make
 
 
 async def test_joiner_and_leaver_disturb_nobody(group):
