@@ -1,4 +1,4 @@
-"""`python -m trainer_sdk.export URI OUT`: a model of a checkpoint as a file; `edl export` runs it.
+"""`python -m trainer_sdk.export URI OUT`: a model of a checkpoint as a file or a folder; `edl export` runs it.
 
 Exit codes are those of `edl`: 1 damaged or unreadable, 2 a wrong command line, 3 no checkpoint, 4 refused, 130 Ctrl-C.
 """
@@ -20,7 +20,7 @@ from master.api.host.log_lines import escape_controls
 from trainer_sdk.errors import EdlError, UsageError
 from trainer_sdk.export.saved_checkpoint import SavedCheckpoint, check_files, find_manifest, open_checkpoint
 from trainer_sdk.export.saved_tensors import SavedPart, choose_part
-from trainer_sdk.export.tensor_files import check_out, write_part
+from trainer_sdk.export.tensor_files import check_folder, check_out, write_folder, write_part
 
 _FAILED, _NOT_FOUND, _REFUSED, _INTERRUPTED = 1, 3, 4, 130
 _PROGRESS_EVERY_S: Final = 2.0
@@ -55,7 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("uri", metavar="URI", help="checkpoint folder, a path or a URI")
     parser.add_argument("out", metavar="OUT", type=Path, nargs="?", help="file: .safetensors, .pt (needs torch), .npz")
-    parser.add_argument("--part", help="replicated part (default: model, or the only one)")
+    parser.add_argument("--part", help="replicated part (default: model, or the only one; with --format dcp all)")
+    parser.add_argument("--format", choices=["dcp"], help="OUT is a folder for torch.distributed.checkpoint")
     parser.add_argument("--checkpoint", metavar="ID", help="another checkpoint than the last one")
     parser.add_argument("--list", dest="lists", action="store_true", help="list the parts, write nothing")
     parser.add_argument("--digest", action="store_true", help="with --list: digest of a group's replica, read whole")
@@ -67,7 +68,9 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace, storage: Storage) -> tuple[dict[str, Any], list[str]]:
     """What is to be printed, as JSON and as lines."""
     is_listed = options.out is None or options.lists
-    if not is_listed:
+    if options.format and options.out is not None:
+        check_folder(options.out)
+    elif not is_listed:
         check_out(options.out, may_replace=options.force)  # before hours of reading
     for attempt in range(1, _MOST_ATTEMPTS + 1):
         manifest = find_manifest(storage, options.checkpoint)
@@ -103,9 +106,15 @@ def _list(options: argparse.Namespace, saved: SavedCheckpoint) -> tuple[dict[str
 def _export(options: argparse.Namespace, storage: Storage, manifest: Manifest) -> tuple[dict[str, Any], list[str]]:
     out: Path = options.out
     check_files(storage, manifest, ProgressLines("read"))
-    part = choose_part(open_checkpoint(storage, manifest).parts, options.part)
-    about = {"checkpoint": str(manifest.id), "part": part.name, "step": str(manifest.step)}
-    size_bytes = write_part(out, part, about=about, may_replace=options.force, on_progress=ProgressLines("written"))
+    parts, tell = open_checkpoint(storage, manifest).parts, ProgressLines("written")
+    about = {"checkpoint": str(manifest.id), "step": str(manifest.step)}
+    if options.format:
+        chosen = [choose_part(parts, options.part)] if options.part else list(parts.values())
+        part, size_bytes = write_folder(out, chosen, about=about, on_progress=tell)
+    else:
+        part = choose_part(parts, options.part)
+        about |= {"part": part.name}
+        size_bytes = write_part(out, part, about=about, may_replace=options.force, on_progress=tell)
     content, lines = _describe(options.uri, manifest)
     content |= {"out": str(out), "size_bytes": size_bytes, "part": part.name}
     content |= {"tensors": _tensors(part), "left_out": list(part.left_out)}

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shutil import rmtree
 from typing import BinaryIO, Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from trainer_sdk.export.saved_tensors import SavedPart, SavedTensor
 from trainer_sdk.group.array_files import DTYPE_LABELS, METADATA, bytes_of, encode_header, little_endian
 from trainer_sdk.group.port import HostArray
 
+_FILE_OF_FOLDER: Final = "model-00001-of-00001.safetensors"
 ByteProgress = Callable[[int, int], None]  # bytes done, of all
 
 
@@ -35,6 +37,40 @@ def check_out(out: Path, *, may_replace: bool) -> None:
         raise UsageError(f"{out}: is a folder" if out.is_dir() else f"{out}: there is no folder {out.parent}")
     if out.exists() and not may_replace:
         raise UsageError(f"{out}: exists already; --force replaces it")
+
+
+def check_folder(out: Path) -> None:
+    """Raises UsageError unless `out` can become a new folder."""
+    if not out.parent.is_dir():
+        raise UsageError(f"{out}: there is no folder {out.parent}")
+    if out.exists():
+        raise UsageError(f"{out}: exists already; name a new folder, since its reader takes all files that it finds")
+
+
+def write_folder(
+    out: Path, parts: Iterable[SavedPart], *, about: Mapping[str, str], on_progress: ByteProgress
+) -> tuple[SavedPart, int]:
+    """Writes these parts as a folder that torch's distributed checkpoints are read from (ADR 0255).
+
+    A tensor is named there by its part and its own name, "model.fc.weight".  Returns what was written, and its size.
+    Raises UsageError, OSError, and what loading raises; then there is no folder.
+    """
+    check_folder(out)
+    tensors = {f"{part.name}.{name}": one for part in parts for name, one in part.tensors.items()}
+    left_out = tuple(f"{part.name}.{path}" for part in parts for path in part.left_out)
+    whole = SavedPart(name="all", tensors=tensors, left_out=left_out)
+    partial = out.with_name(f".{out.name}.part-{os.getpid()}")
+    partial.mkdir()
+    try:
+        size_bytes = write_part(
+            partial / _FILE_OF_FOLDER, whole, about=about, may_replace=False, on_progress=on_progress
+        )
+        check_folder(out)
+        partial.rename(out)
+    except BaseException:
+        rmtree(partial, ignore_errors=True)
+        raise
+    return whole, size_bytes
 
 
 def write_part(

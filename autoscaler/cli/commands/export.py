@@ -26,6 +26,9 @@ _HOME: Final = Path(__file__).resolve().parents[3]  # the exporter is this EDL's
 @checkpoint_argument
 @click.argument("out", required=False, type=click.Path(path_type=Path))
 @click.option("--part", metavar="NAME", default=None, help="Replicated part (default: model, or the only one).")
+@click.option(
+    "--format", "layout", type=click.Choice(["dcp"]), help="OUT is a folder for torch.distributed.checkpoint."
+)
 @click.option("--checkpoint", "wanted", metavar="ID", default=None, help="Another checkpoint than the last one.")
 @click.option("--list", "lists", is_flag=True, help="List the parts of the checkpoint; write nothing.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
@@ -36,6 +39,7 @@ def export(
     checkpoint: str,
     out: Path | None,
     part: str | None,
+    layout: str | None,
     wanted: str | None,
     lists: bool,
     force: bool,
@@ -45,16 +49,23 @@ def export(
     """Write the model of a checkpoint as a file for other tools.
 
     OUT ends with .safetensors, .pt (needs torch here) or .npz.  The names of its tensors are those of
-    model.state_dict().  The job may be running, or long over.
+    model.state_dict().  With --format dcp OUT is a new folder with all parts, which torch.distributed.checkpoint
+    loads with its HuggingFaceStorageReader.  The job may be running, or long over.
 
     \b
     edl export tj/digits model.safetensors
     edl export runs/20260102-150405-digits/checkpoints/digits model.pt
+    edl export tj/digits model-and-optimizer --format dcp
     edl export tj/digits --list
     """  # noqa: D301 - click keeps the lines after this mark as they are
     if out is None and not lists:
         raise click.UsageError("name a file, as in edl export tj/digits model.safetensors, or ask with --list")
-    words = [word for name, value in (("--part", part), ("--checkpoint", wanted)) if value for word in (name, value)]
+    words = [
+        word
+        for name, value in (("--part", part), ("--format", layout), ("--checkpoint", wanted))
+        if value
+        for word in (name, value)
+    ]
     words += [name for name, is_set in (("--list", lists), ("--force", force), ("--json", is_json)) if is_set]
     code = run_exporter([*words, "--", find_uri(checkpoint, selector), *([str(out)] if out else [])]).returncode
     if code < 0:
