@@ -308,6 +308,8 @@ class Session:
             elif isinstance(error, Exception) and self._member is not None and is_mine:
                 lines = "".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:]
                 self._member.script_failed("\n".join(lines), is_misuse=isinstance(error, UsageError))
+            elif kind is None and is_mine and self._group is not None:
+                self._group.finish()  # a loop that was left after stop() is over, and not this trainer alone
         finally:
             self.close("ended" if self.has_ended else "drained" if self.is_draining else "left the session")
 

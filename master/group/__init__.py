@@ -1,4 +1,4 @@
-"""The master of a group as a pure state machine: trainers that each hold the whole model (rules 63 to 96).
+"""The master of a group as a pure state machine: trainers that each hold the whole model (rules 63 to 98).
 
     initial(config, durable, term, now)  the state of a new master, from what is durable
     handle(state, event, now)            the state after one event, and the effects that the shell carries out, in order

@@ -35,7 +35,7 @@ def ask_for_copy(turn: GroupTurn) -> None:
     if state.pace.due is None:
         turn.change(pace=replace(state.pace, due=turn.after(state.config.checkpoint_every_ns)))
     training = _training(state)
-    if state.newest == state.steps and training is not None:
+    if training is not None and _is_trained(state, training):
         asked = (training.number, training.members[0].name)
         if state.pace.final_asked != asked:
             turn.change(pace=replace(turn.state.pace, final_asked=asked, due=turn.after(ASK_AGAIN_NS)))
@@ -49,6 +49,13 @@ def _training(state: GroupState) -> Generation | None:
     return state.before or (state.current if state.synced >= state.current.number else None)
 
 
+def _is_trained(state: GroupState, training: Generation) -> bool:
+    """True if the first rank holds the last step: the job's, or the one that a script has stopped at (rule 97)."""
+    first = state.try_replica(keys_of(training)[0])
+    own = first.state if first is not None else None
+    return state.newest == state.steps or (own is not None and own.is_stopped and own.lineage == state.number)
+
+
 def handle_due(turn: GroupTurn, event: CheckpointDue) -> None:
     """The first rank is asked for a copy, where there is something new to copy."""
     state, training = turn.state, _training(turn.state)
@@ -56,7 +63,10 @@ def handle_due(turn: GroupTurn, event: CheckpointDue) -> None:
         return
     again = min(ASK_AGAIN_NS, max(SECOND, state.config.checkpoint_every_ns))
     turn.change(pace=replace(state.pace, due=turn.after(again)))
-    if training is None or state.newest <= state.head_state.state.step:
+    if training is None:
+        return
+    is_new = state.newest > state.head_state.state.step or _is_trained(state, training)  # a stop may be all that is new
+    if not is_new or state.is_complete:
         return
     if state.commit.phase in (CopyPhase.IDLE, CopyPhase.OFFERED):
         turn.send(keys_of(training)[0], CopyWanted(deadline_s=ASK_AGAIN_NS / SECOND))
@@ -124,7 +134,7 @@ def _problem(state: GroupState, said: OfferState) -> str:
         return f"it is of lineage {said.state.lineage}, the job's is {state.number}"
     if not is_current(state, said.stamp):
         return f"its stamp is generation {said.stamp}, the group's is {state.record.current.number}"
-    if not state.head_state.state.step < said.state.step <= state.steps:
+    if not state.head_state.state.progress < said.state.progress <= (state.steps, True):
         return f"it is of step {said.state.step}, head is of step {state.head_state.state.step} of {state.steps}"
     if not (1 <= said.shards <= MOST_SHARDS and 0 <= said.shard < said.shards):
         return f"it is shard {said.shard} of {said.shards}"

@@ -5,9 +5,16 @@ Everything is derived from the record and from what members report, so any later
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from master.api.messages.generations import BrokenGeneration, Generation, GroupMember, NewGeneration
+from master.api.messages.generations import (
+    BrokenGeneration,
+    Generation,
+    GroupMember,
+    GroupPhase,
+    NewGeneration,
+)
 from master.api.messages.to_members import Released
 from master.group import suspects
 from master.group.group_state import GroupState, GroupTurn, Replica, keys_of
@@ -18,6 +25,9 @@ GATHER_NS: Final = SECOND
 """Trainers that come within so much of the first one make one change of members."""
 
 
+_IN_NEXT_STEP: Final = (GroupPhase.COMPUTE, GroupPhase.REDUCE)
+
+
 def has_trouble(state: GroupState) -> bool:
     """True if the record must be replaced without a plan: a member is lost or has reported, or the lineage is new."""
     current, before = state.current, state.before
@@ -25,8 +35,19 @@ def has_trouble(state: GroupState) -> bool:
         return False
     if current.lineage != state.number or any(_is_missed(state, key) for key in concerned(state)):
         return True
+    if _has_passed_stop(state):
+        return True
     roster = state.roster
     return _has_left(state, roster.current, current) or (before is not None and _has_left(state, roster.before, before))
+
+
+def _has_passed_stop(state: GroupState) -> bool:
+    """True if a member works on the step after one that another member has stopped at: it waits in vain (rule 97)."""
+    here = [one for key in concerned(state) if (one := state.try_replica(key)) and not one.is_out]
+    stops = {
+        (one.generation, replace(one.state, is_stopped=False)) for one in here if one.state and one.state.is_stopped
+    }
+    return bool(stops) and any((one.generation, one.state) in stops for one in here if one.phase in _IN_NEXT_STEP)
 
 
 def _is_missed(state: GroupState, key: MemberKey) -> bool:

@@ -27,8 +27,9 @@ def check_invariants(state: GroupState) -> None:
         _expect(
             manifest is not None and manifest.parent == state.head_id, "rule 87: head was swapped by another commit"
         )
-        is_later = manifest is not None and manifest.step > state.head_state.state.step
-        _expect(is_later, "rule 87: the new head is of no later step")
+        new = manifest.state if manifest is not None else None
+        is_later = new is not None and new.progress > state.head_state.state.progress
+        _expect(is_later, "rule 87: the new head is of no later step, and ends nothing")
     if state.head is not None and state.head.state is not None and state.dataset is not None:
         done = data_of(state.dataset.dataset, state.head.state.step)
         _expect(state.head.data | state.head.quarantine == done, "M1: head's data are not those of its steps")

@@ -1,6 +1,6 @@
 """`GroupState`: state of the master of a group, frozen; `GroupTurn`: builder of the next state.
 
-The state is soft but for `job.domain.Durable`: everything else is heard again from members (docs: rules 63 to 96).
+The state is soft but for `job.domain.Durable`: everything else is heard again from members (docs: rules 63 to 98).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from master.api.checkpoints.manifest import Manifest
 from master.api.group_shares import total_steps
 from master.api.identities import NO_LINEAGE, Incarnation, Lineage, ManifestId, MemberName, Term
 from master.api.messages.checkpoint_files import FileRecord
+from master.api.messages.from_members import Declare
 from master.api.messages.generations import Generation, GroupPhase, HeadState, StateId
 from master.api.messages.to_members import MasterMessage
 from master.api.positions import EMPTY, PositionSet
@@ -60,6 +61,7 @@ class Replica:
     has_declared: bool = False
     has_worked: bool = False  # it has completed a step: what it fails at later may be to blame (M4)
     refusal: str = ""  # of its declaration
+    declares: Declare | None = None  # not answered yet: trainers that declared otherwise may come back (rule 98)
     heard_at: Instant = _START
     moved_at: Instant = _START  # since then it has not shown that it moves
     window_ends: Instant | None = None  # set while its stream is broken
@@ -218,8 +220,10 @@ class GroupState:
         """Head as a record names it (rule 70)."""
         if self.head is None or self.head.state is None:
             return HeadState(state=StateId(lineage=self.number, generation=0, step=0))
-        head = self.head
-        return HeadState(state=self.head.state, manifest=head.id, skipped=head.quarantine, files=head.files)
+        head, state = self.head, self.head.state
+        if self.dataset is not None and self.dataset.dataset.epochs > head.dataset.epochs:
+            state = replace(state, is_stopped=False)  # a stop holds until more epochs are declared (rule 98)
+        return HeadState(state=state, manifest=head.id, skipped=head.quarantine, files=head.files)
 
     @property
     def steps(self) -> int:
@@ -228,8 +232,11 @@ class GroupState:
 
     @property
     def is_complete(self) -> bool:
-        """True if head holds the last step: END may be said once the final hook has run (rule 96)."""
-        return self.dataset is not None and self.head is not None and self.head_state.state.step == self.steps
+        """True if head holds the last step: END may be said once the final hook has run (rules 96, 97)."""
+        if self.dataset is None or self.head is None or self.pending_declaration is not None:
+            return False
+        last = self.head_state.state
+        return last.is_stopped or last.step == self.steps
 
     def try_replica(self, key: MemberKey) -> Replica | None:
         """The replica if this very process is a member."""

@@ -1,4 +1,4 @@
-"""Groups: trainers that each hold the whole model and all-reduce their gradients (rules 63 to 96).
+"""Groups: trainers that each hold the whole model and all-reduce their gradients (rules 63 to 98).
 
 - `port`: what a framework layer gives to a group, and what it gets.
 - `core`: a member's decisions, pure.

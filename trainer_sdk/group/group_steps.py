@@ -44,7 +44,7 @@ class GroupSteps:
         self._runtime: MemberRuntime | None = None
         self._order = RecordOrder(spec)
         self._share: StepShare | None = None
-        self._has_ended = self._is_job_done = False
+        self._has_ended = self._is_job_done = self._wants_stop = False
         self._at_close: list[Callable[[], None]] = []
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
@@ -60,6 +60,8 @@ class GroupSteps:
             return None
         if self._runtime is None:
             self._runtime = self._join()
+        if self._wants_stop:
+            self._runtime.stop()
         step = self._runtime.begin_step()
         if isinstance(step, GroupFinish):
             self._has_ended, self._is_job_done = True, step.reason is FinishReason.ENDED
@@ -82,6 +84,22 @@ class GroupSteps:
     def complete_step(self) -> bool:
         """As `end_step`, before the gradients are computed: for a step to which no other trainer contributes."""
         return self._joined.complete_step()
+
+    def stop(self) -> None:
+        """The job ends with the last step that is complete at the next `next_step`, which then returns None.
+
+        Every trainer's job ends there, whoever calls it; the last checkpoint holds that step.  Raises UsageError before
+        the first step.
+        """
+        self._check_use()
+        if self._runtime is None:
+            raise UsageError("stop() before the first step: nothing is trained yet, so there is nothing to end with")
+        self._wants_stop = True
+
+    def finish(self) -> None:
+        """After `stop`: the end of the job, as `next_step` waits for it; without it nothing."""
+        while self.is_stopping and self.next_step() is not None:
+            pass
 
     def checkpoint(self) -> ManifestId:
         """Commits the replica as it is now, between two steps.  The first call joins the group.
@@ -161,6 +179,11 @@ class GroupSteps:
     def has_left(self) -> bool:
         """True once this trainer has left its group before the job's end: its model is not that of the group."""
         return self._has_ended and not self._is_job_done
+
+    @property
+    def is_stopping(self) -> bool:
+        """True from `stop` until the loop is over."""
+        return self._wants_stop and not self._has_ended
 
     @property
     def is_draining(self) -> bool:

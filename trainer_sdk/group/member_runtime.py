@@ -66,6 +66,7 @@ from trainer_sdk.group.core.member_events import (
     StateTaken,
     StepApplied,
     StepReduced,
+    StopAsked,
     StreamClosed,
     StreamOpened,
     TakeCopy,
@@ -259,7 +260,7 @@ class MemberRuntime:
                 if copy and (state.copy is None or state.copy.number != copy):
                     return self._committed()
                 work = next_work(state)
-                if isinstance(work, FinishScript) or (isinstance(work, GiveStep) and state.step <= state.committed):
+                if isinstance(work, FinishScript) or (isinstance(work, GiveStep) and state.step <= state.committed[0]):
                     return self._committed()
                 if self._complaint:
                     raise UsageError(self._complaint)
@@ -280,12 +281,16 @@ class MemberRuntime:
     def _committed(self) -> ManifestId:
         state = self._state
         head = state.offered.head if state.offered is not None else None
-        is_head = head is not None and head.state.step == state.committed
+        is_head = head is not None and head.state.progress == state.committed
         manifest = head.manifest if head is not None and is_head else self._manifest
-        if manifest is None or state.step > state.committed:
+        if manifest is None or state.step > state.committed[0]:
             problem = self._refusal or "no step is trained since the last one, or this trainer leaves its group"
             raise CheckpointError(f"of step {state.step}", f"nothing was committed: {problem}")
         return manifest
+
+    def stop(self) -> None:
+        """Training ends with the last step that is complete here, for the whole group (rule 97)."""
+        self._handle(StopAsked())
 
     def script_failed(self, message: str, *, is_misuse: bool) -> None:
         """Tells the master that the script raised in the step in hand (M4); misuse is not the fault of its records."""
@@ -314,7 +319,7 @@ class MemberRuntime:
         match work:
             case LoadHead(number=number, head=head):
                 loaded = read_copy(self._storage, head.files)
-                if loaded.state != head.state:
+                if replace(loaded.state, is_stopped=head.state.is_stopped) != head.state:  # more epochs end a stop
                     raise CheckpointError(head.files[0].name, f"is at {loaded.state}, not at {head.state}")
                 self._restore(loaded.captured, StateTaken(number=number, state=head.state, skipped=loaded.skipped))
             case TakeCopy():

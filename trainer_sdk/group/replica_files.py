@@ -66,7 +66,7 @@ def write_shard(
             raise UsageError(f"replica: {key!r} is an array of {one.dtype}; capture() gives numbers alone")
     fields = {
         "version": 1,
-        "state": [state.lineage, state.generation, state.step],
+        "state": [state.lineage, state.generation, state.step, state.is_stopped],
         "skipped": list(skipped.bounds),
         "shard": [part.shard, part.shards],
         "arrays": [[key, one.dtype, one.shape] for key, one in part.arrays.items()],
@@ -127,10 +127,10 @@ def describe_shard(file: str, header: ArrayHeader) -> ShardDescription:
     """What the file says of itself.  Raises CheckpointError unless it says all, and of each array that it has."""
     try:
         fields: dict[str, Any] = json.loads(header.about[ABOUT])
-        lineage, generation, step = (int(number) for number in fields["state"])
+        lineage, generation, step, is_stopped = (int(number) for number in fields["state"])
         bounds = [int(bound) for bound in fields["skipped"]]
         described = ShardDescription(
-            state=StateId(lineage=Lineage(lineage), generation=generation, step=step),
+            state=StateId(lineage=Lineage(lineage), generation=generation, step=step, is_stopped=bool(is_stopped)),
             skipped=PositionSet.from_ranges(zip(bounds[::2], bounds[1::2], strict=True)),
             shard=int(fields["shard"][0]),
             shards=int(fields["shard"][1]),

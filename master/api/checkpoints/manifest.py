@@ -57,8 +57,9 @@ class Manifest:
 
     @property
     def is_complete(self) -> bool:
-        """True if everything is trained or quarantined: END may be sent once this is head (rule 32)."""
-        return self.data | self.quarantine == self.dataset.everything
+        """True if everything is trained or quarantined, or a script has stopped: END follows this head (32, 97)."""
+        is_stopped = self.state is not None and self.state.is_stopped
+        return is_stopped or self.data | self.quarantine == self.dataset.everything
 
 
 def manifest_name(manifest_id: ManifestId) -> str:

@@ -1,4 +1,4 @@
-"""Records and messages of a group: trainers that each hold the whole model (rules 63 to 96).
+"""Records and messages of a group: trainers that each hold the whole model (rules 63 to 98).
 
 A group's *generation* is one set of trainers that all-reduce their gradients; each change of members makes the next
 one.  Pure.
@@ -19,12 +19,19 @@ from master.api.positions import EMPTY, PositionSet
 class StateId:
     """The bits of a replica and their age: generation in which the last step completed, and steps done (rule 65).
 
-    Equal ids are equal bits; within a lineage the larger id, generation first, has seen more.
+    Equal ids are equal bits; within a lineage the larger id, generation first, has seen more.  A stopped state has the
+    bits of the one that is not, and is larger: who takes part in a sync with it is stopped too (rule 97).
     """
 
     lineage: Lineage
     generation: int
     step: int
+    is_stopped: bool = False  # a script has ended training here, before the last step
+
+    @property
+    def progress(self) -> tuple[int, bool]:
+        """Of two states in one line the later one's is larger."""
+        return self.step, self.is_stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

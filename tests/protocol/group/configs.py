@@ -25,5 +25,13 @@ CONFIGS: Final[Mapping[str, GroupSetting]] = {
     "shards-full": GroupSetting(shards=2, begun=True, faults=GroupFaults(full=1)),
     "shards-network": GroupSetting(shards=2, begun=True, faults=GroupFaults(net=1)),
     "shards-drain": GroupSetting(start=3, batch=3, copies=0, shards=2, begun=True, faults=GroupFaults(drain=1)),
+    "stop": GroupSetting(steps=3, stops_at=2, copies=0, faults=GroupFaults(kill=1)),
+    "stop-join": GroupSetting(start=1, fresh=1, steps=3, stops_at=1, copies=0, faults=GroupFaults(net=1)),
+    "stop-take-over": GroupSetting(steps=3, stops_at=1, copies=0, faults=GroupFaults(take_over=1, kill=1)),
+    "stop-drain": GroupSetting(steps=3, stops_at=1, copies=0, faults=GroupFaults(drain=1)),
+    "stop-shards": GroupSetting(copies=0, shards=2, begun=True, faults=GroupFaults(stop=1)),
+    "stop-full": GroupSetting(copies=0, shards=2, begun=True, faults=GroupFaults(stop=1, full=1)),
+    "stop-alone": GroupSetting(copies=1, faults=GroupFaults(stop=1)),
+    "stop-alone-kill": GroupSetting(copies=0, faults=GroupFaults(stop=1, kill=1)),
     "take-over-kill": GroupSetting(copies=0, faults=GroupFaults(kill=1, take_over=1)),
 }

@@ -55,7 +55,7 @@ def _deadline_changes(world: GroupWorld, at: Instant, deadline: group_events.Gro
         case group_events.JoinersGathered():
             yield Change(label, act)
         case group_events.CheckpointDue():
-            if world.master.state.newest == world.master.state.steps:
+            if any(one.core is not None and one.core.is_all_done for one in world.members):
                 yield Change(label, act)
             elif world.copies:
                 yield Change(label, lambda draft: _copy_due(draft, act))

@@ -21,6 +21,7 @@ from trainer_sdk.group.core.member_events import (
     StateTaken,
     StepApplied,
     StepReduced,
+    StopAsked,
     TakeCopy,
     WordsGathered,
 )
@@ -119,6 +120,8 @@ def complete(draft: GroupDraft, place: int, done: StepSum, number: int) -> None:
 def apply(draft: GroupDraft, place: int) -> None:
     member = draft.member(place)
     assert member.update is not None
+    if len(member.bits) == draft.setting.stops_at:
+        draft.tell(place, StopAsked())
     draft.set_member(place, bits=(*member.bits, member.update), update=None)
     draft.tell(place, StepApplied())
 

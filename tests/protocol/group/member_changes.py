@@ -22,6 +22,7 @@ from trainer_sdk.group.core.member_events import (
     SendState,
     StatesGathered,
     StatesSent,
+    StopAsked,
     TakeCopy,
 )
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState, rank_in
@@ -58,6 +59,8 @@ def script_changes(world: GroupWorld, place: int, member: Member, core: MemberSt
     name, work = f"trainer {place}", work_of(core)
     if core.phase is MemberPhase.COMPLETE:
         yield Change(f"{name} applies step {core.step}", lambda draft: member_acts.apply(draft, place))
+    if core.state is not None and not core.is_all_done and not core.must_stop:
+        yield Change(f"{name} alone STOPS after {core.state}", lambda draft: draft.tell(place, StopAsked()), "stop")
     for at, (copy, _) in enumerate(member.copying):
         yield Change(
             f"{name} has written its copy of {copy.state}", lambda draft, at=at: member_acts.written(draft, place, at)

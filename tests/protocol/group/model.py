@@ -7,6 +7,7 @@ I4  (no false suspicion so far) a sync starts at most one step behind the most t
 I5  without a fault nobody leaves a generation but by the agreed switch
 I6  END only when the head holds the last step, and the final hook has run
 I7  after a user's restore no head holds work of the lineage that was given up
+I8  nobody has done a step after the one that a script ended training with, once head holds it, or all scripts ask it
 
 The cores' own checks are asked, too.  Of a job that has `begun`, what adds nothing but interleavings happens at once
 (`prompt`).
@@ -170,10 +171,19 @@ class GroupModel:
                 return f"I2: {core.state} names two states: {held[core.state]} and {member.bits}"
         if self.is_end(world):
             head = world.etcd.durable.head
-            if head is None or head.state is None or head.state.step != self.setting.steps:
+            if head is None or head.state is None or not (head.state.is_stopped or head.step == self.setting.steps):
                 return "I6: END, and head is not at the last step"
             if self.setting.has_hook and not world.is_hook_done:
                 return "I6: END, and the final hook has not run"
+        return self._passed_stop(world)
+
+    def _passed_stop(self, world: GroupWorld) -> str | None:
+        head, last = world.etcd.durable.head, self.setting.stops_at or self.setting.steps
+        if head is not None and head.state is not None and head.state.is_stopped:
+            last = min(last, head.step)
+        for member in world.members:
+            if member.presence is Presence.HERE and len(member.bits) - 1 > last:
+                return f"I8: step {last} is the last one, and a trainer holds {member.bits}"
         return None
 
 

@@ -85,18 +85,24 @@ def _take_part(draft: GroupDraft, place: int) -> None:
         draft.tell(place, StatesSent(number=work.number))
 
 
+def _reported(world: GroupWorld) -> tuple[MemberPhase, ...]:
+    has_stop = any(one.core is not None and one.core.state and one.core.state.is_stopped for one in world.members)
+    return (MemberPhase.BOUNDARY, MemberPhase.CONTRIBUTED) if has_stop else (MemberPhase.BOUNDARY,)
+
+
 def _report(draft: GroupDraft, place: int) -> None:
-    """At a boundary, where the master of its stream does not know of it."""
+    """At a boundary, and where it waits for one that has stopped, if the master of its stream does not know of it."""
     member = draft.member(place)
     core = member.core
-    if core is None or core.phase is not MemberPhase.BOUNDARY or not core.is_registered:
+    if core is None or not core.is_registered or core.phase not in _reported(draft.world):
         return
     masters = (draft.world.master, *draft.world.old_masters)
     state = next((one.state for one in masters if one.state.term == member.link), None)
     known = state.members.get(core.name) if state else None
     if state is None or known is None:
         return
-    phase = GroupPhase.DONE if core.is_all_done else GroupPhase.COMPUTE
+    at_boundary = GroupPhase.DONE if core.is_all_done else GroupPhase.COMPUTE
+    phase = GroupPhase.REDUCE if core.phase is MemberPhase.CONTRIBUTED else at_boundary
     is_news = (known.generation, known.state, known.phase) != (core.number, core.state, phase)
     if is_news or (state.current and state.synced < core.number == state.current.number):
         draft.tell(place, ReportRequested(metrics=FrozenMap()))

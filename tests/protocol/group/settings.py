@@ -33,6 +33,7 @@ class GroupFaults:
     restart: int = 0  # a process begins again under the name of one that died
     full: int = 0  # a copy cannot be written
     skip: int = 0  # the master decides to skip the last position of the job
+    stop: int = 0  # one trainer's script ends training, and no other one's does
 
 
 FAULTS: Final = tuple(GroupFaults.__dataclass_fields__)
@@ -54,6 +55,7 @@ class GroupSetting:
     has_head: bool = False  # the job begins with a checkpoint of step 0
     has_hook: bool = False  # the script has a final hook
     quarantine_after: int = 9
+    stops_at: int = 0  # every trainer's script ends training once so many steps are complete; 0: none does
     faults: GroupFaults = field(default_factory=GroupFaults)
 
     @property

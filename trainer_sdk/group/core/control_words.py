@@ -71,7 +71,10 @@ def decode_entry(data: bytes) -> SyncEntry:
             state=None
             if state is None
             else StateId(
-                lineage=Lineage(int(state["lineage"])), generation=int(state["generation"]), step=int(state["step"])
+                lineage=Lineage(int(state["lineage"])),
+                generation=int(state["generation"]),
+                step=int(state["step"]),
+                is_stopped=bool(state["is_stopped"]),
             ),
             skipped=_positions(fields["skipped"]["bounds"]),
             is_fresh=bool(fields["is_fresh"]),

@@ -53,7 +53,7 @@ def agreed_shards(words: Iterable[StepWord]) -> int:
 def due_copy(state: MemberState) -> TakeCopy | None:
     """The copy to take at this boundary.  One of an older step that is written, and not committed yet, gives way."""
     record, own = state.record, state.state
-    if state.phase is not MemberPhase.BOUNDARY or record is None or own is None or state.step <= state.committed:
+    if state.phase is not MemberPhase.BOUNDARY or record is None or own is None or own.progress <= state.committed:
         return None
     whole = TakeCopy(number=state.copies + 1, stamp=state.number, state=own, skipped=state.skipped)
     if 0 <= state.rank < state.copy_shards:
@@ -103,7 +103,7 @@ def handle_answered(state: MemberState, event: OfferAnswered) -> MemberStep:
         return MemberStep(state)
     if event.manifest is None:
         return MemberStep(replace(state, copy=None, refused_copy=copy.stamp))
-    return MemberStep(replace(state, copy=None, committed=max(state.committed, copy.state.step)))
+    return MemberStep(replace(state, copy=None, committed=max(state.committed, copy.state.progress)))
 
 
 def restamp(state: MemberState, record: Generation) -> MemberStep:

@@ -118,6 +118,11 @@ class StepApplied:
 
 
 @dataclass(frozen=True, slots=True)
+class StopAsked:
+    """The script ends training with the last step that is complete here (rule 97)."""
+
+
+@dataclass(frozen=True, slots=True)
 class CopyDue:
     """Time for a checkpoint, or the script asked for one."""
 
@@ -204,6 +209,7 @@ GroupEvent = (
     | StepReduced
     | WordsGathered
     | StepApplied
+    | StopAsked
     | CopyDue
     | CopyNow
     | CopyTaken

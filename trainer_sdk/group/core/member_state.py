@@ -80,6 +80,7 @@ class MemberState:
     promised: Generation | None = None  # the plan that this step's control word named (rule 81)
     is_agreed: bool = False  # every member named it: the switch follows this step
     broken: int = 0  # heard while the step is applied: leave up to this generation afterwards
+    must_stop: bool = False  # the script ended training while its step is not applied: with the next one (rule 97)
 
     state: StateId | None = None  # of the replica (rule 65); None: nothing, or as the script made it
     skipped: PositionSet = EMPTY  # part of the replica's data position (rules 63, 90)
@@ -93,7 +94,7 @@ class MemberState:
     wants_copy: bool = False  # carried to all members in the next control word (rule 84)
     copy_shards: int = 0  # of the copy that all members take at this boundary; 0: none
     must_copy: bool = False  # the whole, by itself, at the next boundary
-    committed: int = 0  # steps of the newest head that it knows
+    committed: tuple[int, bool] = (0, False)  # `StateId.progress` of the newest head that it knows
     data_problem: str = ""  # what the members' samples have told (rule 63)
     refused_copy: int = 0  # stamp of the last copy that failed or was refused
 
@@ -117,7 +118,8 @@ class MemberState:
 
     @property
     def is_all_done(self) -> bool:
-        return self.state is not None and self.step >= total_steps(self.dataset)
+        """True at the last step, whether it is the job's or the one that a script ended training with (rule 97)."""
+        return self.state is not None and (self.state.is_stopped or self.step >= total_steps(self.dataset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +164,6 @@ def check_member(state: MemberState) -> None:
     assert not state.broken or state.phase is MemberPhase.COMPLETE
     assert state.copy is None or state.copy.stamp <= max((0, *state.entered.bounds)), "a stamp it never was in (86)"
     assert state.state is None or not state.is_fresh
+    is_stopped = state.state is not None and state.state.is_stopped
+    in_next_step = state.is_step_given or state.phase in (MemberPhase.CONTRIBUTED, MemberPhase.COMPLETE)
+    assert not (is_stopped and in_next_step), "takes part in a step after the last one (97)"

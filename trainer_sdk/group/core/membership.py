@@ -139,13 +139,14 @@ def _try_enter(state: MemberState) -> MemberStep:
 
 
 def _enter(state: MemberState, record: Generation, *, is_connected: bool) -> MemberStep:
+    is_of_lineage = record.lineage == state.lineage
     entered = replace(
         state,
         phase=MemberPhase.SYNC,
         record=record,
         entered=state.entered | PositionSet.of(record.number),
         is_connected=is_connected,
-        committed=max(state.committed, record.head.state.step if record.lineage == state.lineage else 0),
+        committed=max(state.committed, record.head.state.progress) if is_of_lineage else state.committed,
     )
     return MemberStep(entered, () if is_connected else (ConnectGroup(record=record),))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from master.api.group_shares import shares, step_positions, steps_per_epoch, total_steps
 from master.api.messages.generations import Generation, StateId
@@ -129,11 +130,14 @@ def handle_applied(state: MemberState) -> MemberStep:
     if state.phase is not MemberPhase.COMPLETE or record is None:
         return MemberStep(state)
     skipped = state.skipped | (step_positions(state.dataset, state.step) & record.quarantine)  # rule 94
+    done = state.step + 1
+    is_early = state.must_stop and done < total_steps(state.dataset)
     applied = changed(
         state,
         phase=MemberPhase.BOUNDARY,
-        state=StateId(lineage=record.lineage, generation=record.number, step=state.step + 1),
+        state=StateId(lineage=record.lineage, generation=record.number, step=done, is_stopped=is_early),
         skipped=skipped,
+        must_stop=False,
         broken=0,
         promised=None,
         is_agreed=False,
@@ -147,6 +151,19 @@ def handle_applied(state: MemberState) -> MemberStep:
         switched = switch(applied, promised)
         return MemberStep(switched.state, switched.effects)
     return MemberStep(applied, _unused_promise(state))
+
+
+def handle_stop(state: MemberState) -> MemberStep:
+    """Rule 97: this replica's state is the last one, now or once the step in hand is applied.
+
+    The others learn it as it travels.  A step that is not complete here is given up.  The job's last step is the last
+    one anyway, and its state has one id.
+    """
+    if state.is_all_done:
+        return MemberStep(state)
+    if state.phase in (MemberPhase.COMPLETE, MemberPhase.CONTRIBUTED, MemberPhase.TRANSFER) or state.state is None:
+        return MemberStep(changed(state, must_stop=True))
+    return MemberStep(changed(state, state=replace(state.state, is_stopped=True), is_step_given=False))
 
 
 def _unused_promise(state: MemberState) -> tuple[AbortGroup, ...]:

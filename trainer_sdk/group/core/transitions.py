@@ -40,6 +40,7 @@ from trainer_sdk.group.core.member_events import (
     StateTaken,
     StepApplied,
     StepReduced,
+    StopAsked,
     StreamClosed,
     StreamOpened,
     TellMaster,
@@ -73,6 +74,8 @@ def handle_member(state: MemberState, event: GroupEvent) -> MemberStep:  # noqa:
             return steps.handle_words(state, event)
         case StepApplied():
             return steps.handle_applied(state)
+        case StopAsked():
+            return steps.handle_stop(state)
         case CopyDue() | CopyWanted():
             return copies.handle_due(state)
         case CopyNow():

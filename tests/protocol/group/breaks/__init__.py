@@ -1,8 +1,9 @@
 """Rules of groups left out of the real cores, one at a time: each must be found, or the checker proves nothing.
 
 A break is a patch that replaces one decision of a core, or what the checker plays for it, while a small group is
-explored; the product has no switch for any.  The names are those of the 41 breaks of the rules' reference model.  What
-finds a break is an invariant of `model`, or that END is out of reach; the cores' own checks are off.
+explored; the product has no switch for any.  The names are those of the 41 breaks of the rules' reference model, which
+knows no stops.  What finds a break is an invariant of `model`, or that END is out of reach; the cores' own checks are
+off.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tests.protocol.group.breaks import of_checkpoints, of_generations, of_states
+from tests.protocol.group.breaks import of_checkpoints, of_generations, of_states, of_stops
 
-BREAKS: Final = (*of_states.BREAKS, *of_generations.BREAKS, *of_checkpoints.BREAKS)
+OF_THE_MODEL: Final = (*of_states.BREAKS, *of_generations.BREAKS, *of_checkpoints.BREAKS)
+BREAKS: Final = (*OF_THE_MODEL, *of_stops.BREAKS)
 
 _TOO_LARGE: Final = "the smallest group that shows it has more states than were explored"
 _NOT_BUILT: Final = "joiners that catch up while the others train are not built"

@@ -29,6 +29,7 @@ class Found(StrEnum):
     DISTURBED = "I5"
     END = "I6"
     GIVEN_UP = "I7"
+    PASSED_STOP = "I8"
     STUCK = "stuck"
 
     @classmethod

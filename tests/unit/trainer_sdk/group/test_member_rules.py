@@ -493,7 +493,7 @@ def test_copy_is_offered_with_its_stamp_until_it_is_answered():
     registered = ReplicaRegistered(term=2, lineage=LINEAGE, dataset=DATASET, report_every_s=1)
     assert reports(feed(state, registered)[1]) == [offered]
     done, _ = feed(state, OfferAnswered(offer=1, manifest=ManifestId("m")))
-    assert (done.copy, done.committed) == (None, 2)
+    assert (done.copy, done.committed) == (None, (2, False))
     assert feed(done, registered)[1] == ()
 
 

@@ -1199,19 +1199,22 @@ class StateId(_message.Message):
     LINEAGE_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    IS_STOPPED_FIELD_NUMBER: _builtins.int
     lineage: _builtins.int
     generation: _builtins.int
     step: _builtins.int
+    is_stopped: _builtins.bool
     def __init__(
         self,
         *,
         lineage: _builtins.int = ...,
         generation: _builtins.int = ...,
         step: _builtins.int = ...,
+        is_stopped: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "lineage", b"lineage", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "is_stopped", b"is_stopped", "lineage", b"lineage", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
