@@ -173,7 +173,7 @@ def transaction_of(write: DurableWrite, keys: JobKeys, term: Term, *, number: En
             return Transaction(
                 term=term,
                 writes=(Put(keys.dataset, encode_document(write.record)),),
-                require=(Absent(keys.dataset),),
+                require=(_is_record(keys.dataset, write.old),),
             )
         case ReserveHighWater():
             return _with_number(write.below, keys.high_water, term, number, _trainers(write.trainers, keys))
@@ -202,7 +202,7 @@ def _is_id(key: Key, manifest: ManifestId | None) -> Comparison:
     return Absent(key) if manifest is None else ValueIs(key, manifest.encode())
 
 
-def _is_record(key: Key, record: LineageRecord | GenerationRecord | None) -> Comparison:
+def _is_record(key: Key, record: LineageRecord | GenerationRecord | DatasetRecord | None) -> Comparison:
     return Absent(key) if record is None else ValueIs(key, encode_document(record))
 
 

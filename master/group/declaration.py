@@ -1,12 +1,16 @@
 """Declaration of a group's job: data set with the global batch, and the digest of what is equal on all ranks.
 
-The first one is recorded, and later ones are compared with it.  A refusal names the field and what to do.
+The first one is recorded, and later ones are compared with it.  A refusal names the field and what to do.  The number
+of epochs belongs to a start of the job: it may be another one while no trainer is there that declared the old (98).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
+from master.api.group_shares import steps_per_epoch, total_steps
+from master.api.identities import DatasetSpec
 from master.api.messages.from_members import Declare
 from master.api.messages.to_members import Declared, Refused
 from master.api.positions import MAX_POSITION
@@ -17,34 +21,72 @@ from master.job.domain.effects import Persist
 _HINT: Final = "Declare the same, or start another job (another name and checkpoint folder)"
 
 
+def is_same_order(one: DatasetSpec, other: DatasetSpec) -> bool:
+    """True if they train the same records in the same order, for so many epochs as both have."""
+    return replace(one, epochs=other.epochs).digest == other.digest
+
+
 def handle_declare(turn: GroupTurn, replica: Replica, message: Declare) -> None:
-    """Answered Declared once it is durable, or Refused at once (persist before reply)."""
+    """Answered Declared once it is durable, or Refused at once (persist before reply).
+
+    Other epochs are answered once it is known whether trainers with the old ones are still there.
+    """
     state = turn.state
-    if refused := _problem(state, message):
-        if not (state.dataset or state.pending_declaration):
-            turn.put(replica, refusal=f"{refused.field}: {refused.message}")
+    is_change = _changes_epochs(state, message)
+    if is_change and _may_come_back(state, replica):
+        turn.put(replica, declares=message)
+        return
+    if refused := _problem(state, replica, message, is_change=is_change):
+        refusal = "" if state.dataset or state.pending_declaration else f"{refused.field}: {refused.message}"
+        turn.put(replica, refusal=refusal, declares=None, has_declared=False)
         turn.send(replica.key, refused)
         return
-    turn.put(replica, has_declared=True, moved_at=turn.now)
-    if not state.layout:
+    turn.put(replica, has_declared=True, declares=None, moved_at=turn.now)
+    if is_change or not state.layout:
         turn.change(layout=message.layout)
-    if state.dataset:
+    if state.pending_declaration is not None:
+        return
+    if state.dataset and not is_change:
         turn.send(replica.key, Declared(dataset=state.dataset.dataset, tables=()))
-    elif not state.pending_declaration:
-        record = DatasetRecord(dataset=message.dataset, layout=message.layout)
-        turn.change(pending_declaration=record)
-        turn.emit(Persist(write=RecordDataset(record=record)))
+        return
+    record = DatasetRecord(dataset=message.dataset, layout=message.layout)
+    turn.change(pending_declaration=record)
+    turn.emit(Persist(write=RecordDataset(record=record, old=state.dataset)))
 
 
 def handle_recorded(turn: GroupTurn, write: RecordDataset) -> None:
-    """The declaration is durable: all that declared it are answered."""
-    turn.change(dataset=write.record, pending_declaration=None)
+    """The declaration is durable: all that declared it are answered.  What was said of another end is forgotten."""
+    turn.change(dataset=write.record, pending_declaration=None, is_final_saved=False, told_end=())
     for replica in turn.state.members.values():
         if replica.has_declared:
             turn.send(replica.key, Declared(dataset=write.record.dataset, tables=()))
 
 
-def _problem(state: GroupState, message: Declare) -> Refused | None:
+def advance(turn: GroupTurn) -> None:
+    """Declarations that waited for what becomes of earlier trainers."""
+    for replica in tuple(turn.state.members.values()):
+        if replica.declares is not None and not _may_come_back(turn.state, replica):
+            handle_declare(turn, replica, replica.declares)
+
+
+def _changes_epochs(state: GroupState, message: Declare) -> bool:
+    """True for another number of epochs than the recorded one, and nothing else."""
+    if state.pending_declaration is not None or state.dataset is None:
+        return False
+    known = state.dataset.dataset
+    return message.dataset != known and replace(message.dataset, epochs=known.epochs) == known
+
+
+def _others(state: GroupState, replica: Replica) -> tuple[Replica, ...]:
+    return tuple(one for one in state.members.values() if one.has_declared and one.key != replica.key)
+
+
+def _may_come_back(state: GroupState, replica: Replica) -> bool:
+    """True while it is not known of a trainer with the recorded epochs whether it still is there."""
+    return state.reclaim_ends is not None or any(not one.is_connected for one in _others(state, replica))
+
+
+def _problem(state: GroupState, replica: Replica, message: Declare, *, is_change: bool) -> Refused | None:
     dataset = message.dataset
     for field in ("size", "epochs", "batch_size"):
         if getattr(dataset, field) < 1:
@@ -53,7 +95,9 @@ def _problem(state: GroupState, message: Declare) -> Refused | None:
         return Refused(field="dataset.size", message="size x epochs is above 2**62; train fewer epochs in one job")
     if message.tables:
         return Refused(field="tables", message="a group has no parameter servers: its trainers hold the model")
-    holds = state.dataset or state.pending_declaration
+    if is_change:
+        return _problem_of_epochs(state, replica, dataset)
+    holds = state.pending_declaration or state.dataset
     known = holds.dataset if holds else state.head.dataset if state.head else None
     for field in ("name", "size", "epochs", "seed", "batch_size") if known else ():
         before, now = getattr(known, field), getattr(dataset, field)
@@ -61,6 +105,21 @@ def _problem(state: GroupState, message: Declare) -> Refused | None:
             return Refused(field=f"dataset.{field}", message=f"is {now!r}, this job's is {before!r}. {_HINT}")
     if state.layout and message.layout != state.layout:
         return Refused(field="layout", message=f"{_difference(message.layout, state.layout)}. {_HINT}")
+    return None
+
+
+def _problem_of_epochs(state: GroupState, replica: Replica, dataset: DatasetSpec) -> Refused | None:
+    """Rule 98: not while trainers with another number train, and not below what is done."""
+    assert state.dataset is not None
+    before, done = state.dataset.dataset.epochs, state.head_state.state.step
+    if others := _others(state, replica):
+        who = f"{others[0].key.name} declared {before} and is here"
+        how = "End all trainers and start them again: then epochs may be raised"
+        return Refused(field="dataset.epochs", message=f"is {dataset.epochs}, and {who}. {how}")
+    if total_steps(dataset) < done:
+        least = -(-done // steps_per_epoch(dataset))
+        told = f"is {dataset.epochs}, and the last checkpoint has done {done:,} steps, of {least} epochs"
+        return Refused(field="dataset.epochs", message=f"{told}. Declare {least} or more, or start from an earlier one")
     return None
 
 

@@ -38,7 +38,7 @@ def owes_final_save(state: GroupState) -> bool:
 
 def needs_group(state: GroupState) -> bool:
     """True while generations are made: steps are left, or the final hook needs a replica that nobody has (rule 96)."""
-    if state.failed:
+    if state.failed or state.pending_declaration is not None:  # the record would name the head under the old one
         return False
     if not state.is_complete:
         return True
@@ -68,6 +68,7 @@ def _can_save(state: GroupState, one: Replica) -> bool:
 
 def _tell_all(turn: GroupTurn, message: GroupEnded | Refused) -> None:
     for one in tuple(turn.state.members.values()):
-        if one.is_connected and one.key not in turn.state.told_end:
+        has_said_all = one.has_declared or isinstance(message, Refused)  # it may ask for more epochs (rule 98)
+        if has_said_all and one.is_connected and one.key not in turn.state.told_end:
             turn.change(told_end=(*turn.state.told_end, one.key))
             turn.send(one.key, message)

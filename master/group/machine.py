@@ -62,7 +62,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Gr
     """The state of a new master: what is durable, and time for the members of the record to come (rule 91)."""
     record, head, dataset = durable.generation, durable.head, durable.dataset
     failed = ""
-    if head and dataset and head.dataset.digest != dataset.dataset.digest:
+    if head and dataset and not declaration.is_same_order(head.dataset, dataset.dataset):
         failed = f"checkpoint {head.id} belongs to another data set than this job declared"
     elif head and head.state is None:
         failed = f"checkpoint {head.id} is not of a group: start the job without spec.group, or in another folder"
@@ -100,6 +100,7 @@ def handle(state: GroupState, event: GroupCoreEvent, now: Instant) -> GroupStep:
 
 
 def _advance(turn: GroupTurn) -> None:
+    declaration.advance(turn)
     _found(turn)
     ending.advance(turn)
     commits.swap(turn)

@@ -186,9 +186,13 @@ class RecordQuarantine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordDataset:
-    """No data set recorded yet  ->  data set and tables := these."""
+    """data set record = `old`, or none recorded yet  ->  data set and tables := these.
+
+    `old` is of a group alone, and differs in epochs and layout (rule 98).
+    """
 
     record: DatasetRecord
+    old: DatasetRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,7 +175,7 @@ class GroupDriver:
             case RaiseLineage() | RecordQuarantine():
                 ok, after = write.old == durable.lineage, replace(durable, lineage=write.new)
             case RecordDataset():
-                ok, after = durable.dataset is None, replace(durable, dataset=write.record)
+                ok, after = durable.dataset == write.old, replace(durable, dataset=write.record)
             case RecordGeneration():
                 ok = (write.old, write.head, write.lineage) == (durable.generation, head, durable.lineage)
                 after = replace(durable, generation=write.new)

@@ -1,0 +1,126 @@
+"""Other epochs at a new start of a group's job (rule 98), and a stop that holds until more are declared (97)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from master import group
+from master.api.group_shares import total_steps
+from master.api.master_status import JobPhase
+from master.api.messages.from_members import Declare
+from master.api.messages.generations import GroupEnded, GroupPhase, StateId
+from master.api.messages.to_members import Declared, Refused
+from tests.unit.master.group.group_driver import SPEC, STEPS, key, offer_of, registration, training
+
+
+def of_epochs(epochs: int) -> Declare:
+    return Declare(
+        dataset=replace(SPEC, epochs=epochs), layout="l" if epochs == SPEC.epochs else f"schedule-of-{epochs}"
+    )
+
+
+def ended(step=STEPS, *, is_stopped=False):
+    """A group whose head holds this step, and whose trainers are gone."""
+    driver, (first,) = training("t0", step=step)
+    own = StateId(lineage=driver.state.number, generation=1, step=step, is_stopped=is_stopped)
+    driver.progress(first, 1, step, state=own, phase=GroupPhase.DONE)
+    driver.say(first, offer_of(own, 1))
+    assert driver.durable.head.state == own
+    driver.break_stream(first)
+    driver.pass_time(30)
+    return driver
+
+
+def come(driver, epochs, name="t1"):
+    """A new trainer declares so many epochs; what it is answered."""
+    member = key(name)
+    driver.say(member, registration(member))
+    driver.say(member, of_epochs(epochs))
+    return [said for to, said in driver.sent if to == member and isinstance(said, Declared | Refused | GroupEnded)]
+
+
+def phase(driver):
+    return group.status(driver.state, driver.now).phase
+
+
+def test_more_epochs_go_on_from_the_last_step():
+    """END is not said before it is known how many epochs the new start declares."""
+    driver = ended()
+    assert come(driver, 3) == [Declared(dataset=replace(SPEC, epochs=3), tables=())]
+    driver.pass_time(1.5)
+    assert driver.record.head.state.step == STEPS
+    assert (driver.state.steps, phase(driver)) == (STEPS * 3 // 2, JobPhase.TRAINING)
+    driver.start()  # the next master reads the head of two epochs and the declaration of three
+    assert (driver.state.failed, driver.state.is_complete) == ("", False)
+
+
+def test_the_same_epochs_are_done():
+    driver = ended()
+    assert come(driver, SPEC.epochs)[-1] == GroupEnded()
+
+
+@pytest.mark.parametrize("epochs", [3, 1])
+def test_other_epochs_are_refused_while_a_trainer_trains(epochs):
+    """It would end at another step; the error says what to do."""
+    driver, (first,) = training("t0", step=3)
+    (answer,) = come(driver, epochs)
+    assert (type(answer), answer.field) == (Refused, "dataset.epochs")
+    assert f"is {epochs}, and t0 declared 2 and is here. End all trainers" in answer.message
+    assert driver.state.dataset.dataset == SPEC
+    assert not driver.told(GroupEnded, first)
+
+
+def test_fewer_epochs_than_are_done_are_refused():
+    """With the least number that may be declared."""
+    driver = ended(step=total_steps(replace(SPEC, epochs=1)) + 1)
+    (answer,) = come(driver, 1)
+    assert (type(answer), answer.field) == (Refused, "dataset.epochs")
+    assert "Declare 2 or more" in answer.message
+
+
+def test_fewer_epochs_than_before_end_earlier():
+    """As many as head holds: the job is complete."""
+    driver = ended(step=total_steps(replace(SPEC, epochs=1)))
+    assert come(driver, 1)[-1] == GroupEnded()
+    assert phase(driver) is JobPhase.COMPLETE
+
+
+def test_a_trainer_that_may_come_back_is_waited_for():
+    """By a new master too: other epochs are answered once the old trainers are back, or lost."""
+    driver, (first,) = training("t0", step=3)
+    driver.start()
+    assert come(driver, 3) == []
+    driver.say(first, registration(first, generation=1, state=StateId(lineage=1, generation=1, step=3)))
+    driver.pass_time(30)
+    (answer,) = driver.told(Refused, key("t1"))
+    assert answer.field == "dataset.epochs"
+    driver.break_stream(first)
+    assert come(driver, 3, "t2") == []
+    driver.pass_time(30)
+    assert driver.told(Declared, key("t2")) == [Declared(dataset=replace(SPEC, epochs=3), tables=())]
+
+
+def test_a_stop_holds_until_more_epochs_are_declared():
+    """The same script started again trains no more; one that declares more trains the rest, and then the new ones."""
+    driver = ended(step=3, is_stopped=True)
+    assert group.status(driver.state, driver.now).stopped_at == 3
+    assert come(driver, SPEC.epochs)[-1] == GroupEnded()
+    driver = ended(step=3, is_stopped=True)
+    assert come(driver, 3) == [Declared(dataset=replace(SPEC, epochs=3), tables=())]
+    driver.pass_time(1.5)
+    assert driver.record.head.state == StateId(lineage=driver.state.number, generation=1, step=3)
+    assert (phase(driver), group.status(driver.state, driver.now).stopped_at) == (JobPhase.TRAINING, None)
+
+
+def test_one_that_has_stopped_and_one_that_works_on_break_the_generation():
+    """Rule 97: the other waits in vain for the next step; not if it is still applying the last one, or stops too."""
+    driver, (first, second) = training("t0", "t1", step=3)
+    stopped = StateId(lineage=driver.state.number, generation=1, step=4, is_stopped=True)
+    driver.progress(first, 1, 4, state=stopped, phase=GroupPhase.DONE)
+    driver.progress(second, 1, 3, phase=GroupPhase.SCRIPT)
+    driver.progress(second, 1, 4, phase=GroupPhase.SCRIPT)
+    assert driver.state.broken == 0
+    driver.progress(second, 1, 4, phase=GroupPhase.REDUCE)
+    assert driver.state.broken == 1
