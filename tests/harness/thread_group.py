@@ -150,7 +150,7 @@ class ThreadSteps:
         self.group, self.spec, self.rank, self.replica = group, spec, rank, replica
         self._number = -1  # of the attempt in hand
         self._reduce = member
-        self._is_broken = self.has_left = self.has_ended = False
+        self._is_broken = self.has_left = self.has_ended = self.is_stopping = False
         self._order = RecordOrder(spec)
         self._at_close = []
         self.step = self.size = 0

@@ -4,6 +4,9 @@ FOLDER as for `group_counter.py`: `sockets`, `checkpoints`, `hurry`; the result 
 `stream` the records are those of an IterableDataset, whose epochs each have an order of their own; with `unsteady` they
 are other ones at each trainer.  A parameter of the model counts how often each record was trained: its gradient is
 minus one by the records of the step.
+
+With the file `enough` training ends after the epoch in which every record has been trained so often as it says; with
+`stop-ORDINAL` this trainer alone ends it, with the next step.  `hook` as there.
 """
 
 import json
@@ -16,7 +19,7 @@ from pathlib import Path
 import torch
 
 import trainer_sdk.torch as edl_torch
-from tests.programs.group_counter import DATASET, PAUSE_S, variables_of
+from tests.programs.group_counter import DATASET, PAUSE_S, run_hook, variables_of
 from trainer_sdk.session import open_session
 
 
@@ -61,6 +64,11 @@ class Counting(torch.nn.Module):
         return self.network(x).pow(2).sum(dim=1) * 1e-3 - self.counts[records]
 
 
+def has_enough(folder: Path, trained: float) -> bool:
+    """What all trainers find alike, from numbers that they share."""
+    return (folder / "enough").exists() and trained >= float((folder / "enough").read_text()) * DATASET.size
+
+
 def main(folder: Path, master: str, ordinal: int) -> None:
     torch.set_num_threads(1)
     is_stream = (folder / "stream").exists()
@@ -70,6 +78,8 @@ def main(folder: Path, master: str, ordinal: int) -> None:
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, [lambda step: 0.999**step, lambda step: 1.0])
     with open_session(variables_of(folder, master, ordinal)) as session:
         edl_torch.replicate(session, model, optimizer, schedule)
+        if (folder / "hook").exists():
+            session.on_final(lambda _: run_hook(folder, ordinal))
         loader = edl_torch.loader(
             session,
             Stream() if is_stream else Unsteady() if (folder / "unsteady").exists() else Records(),
@@ -92,7 +102,14 @@ def main(folder: Path, master: str, ordinal: int) -> None:
                 optimizer.step()
                 schedule.step()
                 optimizer.zero_grad()
-            evaluated.append(loader.evaluate(Records(), lambda batch: {"n": len(batch[1])}, batch_size=9)["n"])
+                if loader.has_stepped and (folder / f"stop-{ordinal}").exists():
+                    loader.stop()
+            found = loader.evaluate(
+                Records(), lambda batch: {"n": len(batch[1]), "trained": model.counts[batch[1]].round().sum()}
+            )
+            evaluated.append(found["n"])
+            if has_enough(folder, found["trained"]):
+                loader.stop()
         result = {
             "reason": "ended" if session.has_ended else "drained",
             "counts": model.counts.detach().round().long().tolist(),

@@ -65,7 +65,7 @@ class GroupLoader:
     @property
     def step(self) -> int:
         """Steps that the group has done, with the one in hand once it is complete."""
-        return self._steps.step + self.has_stepped
+        return max(self._steps.step, self._step.steps_done)
 
     @property
     def has_stepped(self) -> bool:
@@ -146,6 +146,18 @@ class GroupLoader:
                 return evaluate_together(batches, function, self._steps)
             return evaluate_alone(batches, function)
 
+    def stop(self) -> None:
+        """Ends training early, for the whole job, with the last complete step: that in hand, if `has_stepped`.
+
+        The loops then end by themselves, and what follows `epochs()` runs as after the last epoch; leaving the loops by
+        `break` is as good.  The job is completed: the final hook runs, and the last checkpoint holds the steps trained.
+
+        Let all trainers decide alike, by numbers that they share, as those of `evaluate`.  If one alone calls it the
+        job ends too, after a change of members that the others wait for, some seconds at most.  Raises UsageError
+        before the first step.
+        """
+        self._steps.stop()
+
     @property
     def _has_part(self) -> bool:
         return self._part is not None
@@ -153,7 +165,7 @@ class GroupLoader:
     # ---- one step ---------------------------------------------------------------------------------------------------
 
     def _upcoming(self) -> StepShare | None:
-        if self._next is None:
+        if self._next is None or self._steps.is_stopping:
             self._fetcher.start()
             self._step.apply()
             self._next = self._steps.next_step()

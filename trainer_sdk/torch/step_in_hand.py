@@ -30,6 +30,11 @@ class StepInHand:
         """True from the end of a complete step until `apply`: what the loop changes belongs to that step."""
         return self._replica.gate.is_open
 
+    @property
+    def steps_done(self) -> int:
+        """Steps of the job up to the complete one in hand; 0: none is."""
+        return self._share.step + 1 if self._share is not None and self.is_complete else 0
+
     def apply(self) -> None:
         """The loop asks for more: what it has changed since the step was complete is all of it."""
         self._replica.gate.is_open = False

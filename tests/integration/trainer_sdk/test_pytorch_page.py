@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "pytorch.md"
 
 def test_script_of_the_page_runs_and_trains(tmp_path):
     """Copied from the page, without a change."""
-    (script,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    script, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "train.py").write_text(script)
     done = run_alone(tmp_path, "train.py", cwd=tmp_path, PYTHONPATH=str(PAGE.parents[1]))
 

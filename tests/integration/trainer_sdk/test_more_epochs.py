@@ -1,0 +1,101 @@
+"""A script that runs alone starts again in its checkpoint folder: the same epochs, more, fewer, after a stop (98)."""
+
+import json
+
+import pytest
+
+from master.api.checkpoints.audit import read_checkpoint
+from tests.integration.trainer_sdk.test_session import run_alone
+
+pytestmark = pytest.mark.torch
+
+SCRIPT = """
+import json, sys
+import torch
+from torch.utils.data import TensorDataset
+import trainer_sdk as edl
+import trainer_sdk.torch as edl_torch
+
+epochs, stop_after = int(sys.argv[1]), int(sys.argv[2])
+records = TensorDataset(torch.randn(20, 3), torch.arange(20))
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+trained, finals = [], []
+with edl.open() as session:
+    edl_torch.replicate(session, model, optimizer)
+    session.on_final(lambda arrays: finals.append(loader.step))
+    loader = edl_torch.loader(session, records, epochs=epochs, global_batch=8, micro_batch=4, seed=5)
+    for epoch in loader.epochs():
+        for x, numbers in loader:
+            loader.backward(model(x).mean())
+            optimizer.step()
+            optimizer.zero_grad()
+            trained.append((epoch, numbers.tolist()))
+            if loader.step == stop_after:
+                loader.stop()
+                break
+        if loader.step == stop_after:
+            break
+print(json.dumps({"trained": trained, "finals": finals, "ended": session.has_ended, "step": loader.step}))
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Runs the script for so many epochs, stopped after a step; what it trained by epoch, or its error."""
+    script, folder = tmp_path / "script.py", tmp_path / "checkpoints"
+    script.write_text(SCRIPT)
+
+    def run(epochs, stop_after=-1):
+        done = run_alone(tmp_path, str(script), str(epochs), str(stop_after), EDL_CHECKPOINT_URI=str(folder))
+        return (json.loads(done.stdout), "") if done.returncode == 0 else ({}, done.stderr)
+
+    run.folder = folder
+    return run
+
+
+def order(trained):
+    """Records in the order of their training, by epoch."""
+    found = {}
+    for epoch, numbers in trained:
+        found.setdefault(epoch, []).extend(numbers)
+    return found
+
+
+def test_script_trains_more_epochs_from_where_it_ended(start, tmp_path):
+    """More epochs change no earlier one; the same number again trains nothing; fewer than are done are refused."""
+    first, _ = start(2)
+    assert (first["step"], first["finals"], first["ended"]) == (6, [6], True)
+    again, _ = start(2)
+    assert (again["trained"], again["ended"]) == ([], True)
+    more, error = start(4)
+    assert error == ""
+    assert sorted(order(more["trained"])) == [2, 3]
+    assert (more["step"], more["finals"]) == (12, [12])
+    _, error = start(3)
+    assert "dataset.epochs: is 3, and the last checkpoint has done 12 steps, of 4 epochs. Declare 4 or more" in error
+    audit = read_checkpoint(str(start.folder))
+    assert (audit.is_sound, audit.head.step, audit.head.dataset.epochs) == (True, 12, 4)
+
+    start.folder.rename(tmp_path / "before")
+    at_once, _ = start(4)
+    assert order(at_once["trained"]) == order(first["trained"] + more["trained"])
+
+
+def test_loop_left_after_a_stop_ends_the_job_and_goes_on_with_more_epochs(start, tmp_path):
+    """`break` after `stop()`: complete at that step, and the hook runs; more epochs train the cut one first."""
+    first, error = start(2, stop_after=4)
+    assert error == ""
+    assert (first["step"], first["finals"], first["ended"]) == (4, [4], True)
+    head = read_checkpoint(str(start.folder)).head
+    assert (head.step, head.state.is_stopped, head.is_complete) == (4, True, True)
+    again, _ = start(2)
+    assert (again["trained"], again["ended"]) == ([], True)
+    more, error = start(3)
+    assert error == ""
+    assert (more["step"], more["finals"]) == (9, [9])
+    assert not read_checkpoint(str(start.folder)).head.state.is_stopped
+
+    start.folder.rename(tmp_path / "before")
+    at_once, _ = start(3)
+    assert order(at_once["trained"]) == order(first["trained"] + more["trained"])
