@@ -69,6 +69,7 @@ class CompletionReason(StrEnum):
     """What a job that has ended well leaves: the reason of its condition Completed."""
 
     ALL_TRAINED = "AllTrained"
+    STOPPED_EARLY = "StoppedEarly"  # by its script
     NO_MODEL_KEPT = "NoModelKept"  # it shared out records only: no parameter servers, no model of the script's own
 
 
@@ -146,8 +147,13 @@ class BatchesCompleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndReached:
-    """The master says END: everything is trained and committed, apart from `quarantined` positions."""
+    """The master says END: everything is trained and committed, apart from `quarantined` positions.
 
+    `trained_text` says so to people; `is_stopped`: the script ended training before the last step.
+    """
+
+    trained_text: str = "every sample was trained and committed"
+    is_stopped: bool = False
     quarantined: int = 0
     is_model_kept: bool = True
 
@@ -259,10 +265,10 @@ def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> LifeTransi
 
 
 def _begin_finishing(life: Life, event: EndReached, now_s: float) -> LifeTransition:
-    message = "every sample was trained and committed"
+    message = event.trained_text
     if event.quarantined:
         message += f", but for {event.quarantined} in quarantine: trainers failed on them (edl data audit lists them)"
-    reason = CompletionReason.ALL_TRAINED
+    reason = CompletionReason.STOPPED_EARLY if event.is_stopped else CompletionReason.ALL_TRAINED
     if not event.is_model_kept:
         reason = CompletionReason.NO_MODEL_KEPT
         message += "; no model is kept: the job has no parameter servers, and is no group"

@@ -54,6 +54,7 @@ class JobProgress:
     step: int = 0  # of a group: steps that it has done
     steps: int = 0  # ... of so many; 0: no group, or nothing is declared yet
     resize_pause_s: float = 0.0  # of a group: how long its last change of members stopped it; 0: not measured yet
+    stopped_at: int | None = None  # the step after which its script ended training early; None: it did not
     metrics: tuple[tuple[str, float], ...] = ()
     missing: int = 0  # positions that were done under an earlier master, and are not (yet) under this one: `follow`
     is_model_kept: bool = True  # false: the job shares out records only
@@ -69,6 +70,14 @@ class JobProgress:
     def is_trained(self) -> bool:
         """True if everything is trained and committed; trainers without a final save have ended."""
         return self.phase in {JobPhase.SAVING, JobPhase.COMPLETE}
+
+    @property
+    def trained_text(self) -> str:
+        """What a job that has ended well has trained, for people."""
+        if self.stopped_at is None:
+            return "every sample was trained and committed"
+        until = f"after step {self.stopped_at:,} of {self.steps:,}"
+        return f"the script ended training early, {until}: every sample until then was trained and committed"
 
     @property
     def is_over_backoff_limit(self) -> bool:
@@ -133,6 +142,7 @@ def progress_of(status: JobStatus) -> JobProgress:
         step=status.group_step,
         steps=status.group_steps,
         resize_pause_s=status.resize_pause_s,
+        stopped_at=status.stopped_at,
         metrics=tuple(sorted(_mean_metrics(status.members).items())),
     )
 

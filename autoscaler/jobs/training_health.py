@@ -105,7 +105,6 @@ _PHASES: Final = {
         "trainers wait for parameter servers to connect",
     ),
     JobPhase.RESTORING: (HealthReason.RESTORING, "trainers wait while parameter servers load the last checkpoint"),
-    JobPhase.COMPLETE: (HealthReason.COMPLETE, "every sample is trained and committed"),
     JobPhase.FAILED: (HealthReason.FAILED, "the job's master has given up the job"),
 }
 
@@ -124,6 +123,8 @@ def training_verdict(report: MasterReport) -> HealthVerdict:
         message = f"phase of the master: {progress.phase}"
         message = f"{message}; {progress.data_problem}" if progress.data_problem else message
         return HealthVerdict(holds=True, reason=HealthReason.TRAINING, message=message)
+    if progress.phase is JobPhase.COMPLETE:
+        return HealthVerdict(holds=False, reason=HealthReason.COMPLETE, message=progress.trained_text)
     why, message = _PHASES[progress.phase]
     return HealthVerdict(holds=False, reason=why, message=message)
 

@@ -117,6 +117,7 @@ class JobStatus:
     group_step: int = 0  # steps that a group has done
     group_steps: int = 0  # ... of so many
     data_problem: str = ""  # of a group: trainers that have read other data at one position; training continues
+    stopped_at: int | None = None  # the step after which a script ended a group's training, in head; None: none did
     resize_pause_s: float = 0.0  # of a group: how long its last change of members stopped it
 
 

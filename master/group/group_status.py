@@ -69,6 +69,7 @@ def status(state: GroupState, now: Instant) -> JobStatus:
         group_step=state.newest,
         group_steps=state.steps,
         data_problem=state.data_problem,
+        stopped_at=state.head_state.state.step if state.head_state.state.is_stopped else None,
         resize_pause_s=max((one.pause_s for one in state.members.values()), default=0.0),
     )
 

@@ -162,6 +162,9 @@ def _progress(job: PlainObject, now_s: float) -> str:
         items.append(percent)
     if rate := integer(progress, "samplesPerSecond"):
         items.append(f"{rate:,} samples/s")
+    if "stoppedAtStep" in progress:
+        steps = f"{integer(progress, 'stoppedAtStep'):,} of {integer(progress, 'steps'):,}"
+        items.append(f"ended early by its script, after step {steps}")
     if quarantined := integer(progress, "samplesQuarantined"):
         items.append(f"{quarantined:,} quarantined")
     at_s = unix_s(text(progress, "lastCheckpointTime"))

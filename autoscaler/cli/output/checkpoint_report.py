@@ -58,6 +58,7 @@ def _group_content(head: Manifest, state: StateId, digest: str | None) -> Mappin
         "step": state.step,
         "steps": total_steps(head.dataset),
         "epochs_done": state.step // steps_per_epoch(head.dataset),
+        "is_stopped": state.is_stopped,
         "state": {"lineage": state.lineage, "generation": state.generation, "step": state.step},
         "skipped": str(head.quarantine),
         "digest": digest,
@@ -90,7 +91,9 @@ def audit_lines(audit: Audit, digest: str | None = None) -> list[str]:
 
 def _group_lines(group: Mapping[str, Any], epochs: int) -> Iterator[str]:
     state, skipped = group["state"], group["skipped"]
-    yield f"step         {group['step']:,} of {group['steps']:,}, {group['epochs_done']:,} of {epochs:,} epochs done"
+    early = "; the script ended training here" if group["is_stopped"] else ""
+    of_epochs = f"{group['epochs_done']:,} of {epochs:,} epochs done"
+    yield f"step         {group['step']:,} of {group['steps']:,}, {of_epochs}{early}"
     yield f"state        lineage {state['lineage']}, generation {state['generation']}, step {state['step']}"
     if skipped != str(EMPTY):
         more = " ... (--json lists all)" if len(skipped) > _MOST_SHOWN else ""

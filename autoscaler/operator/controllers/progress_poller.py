@@ -179,7 +179,7 @@ class ProgressPoller:
                 reason = lives.FailureReason.BACKOFF_LIMIT_EXCEEDED
             store.handle(job, lives.GivenUp(reason=reason, message=progress.problem))
         elif progress.is_complete:
-            store.handle(job, lives.EndReached(quarantined=progress.quarantined, is_model_kept=progress.is_model_kept))
+            store.handle(job, _end_of(progress))
         store.to_write_status.add(job.key)
 
     def _handle_no_answer(self, record: JobRecord, answer: MissingAnswer) -> None:
@@ -223,3 +223,12 @@ def _checkpoint_at_s(record: JobRecord, progress: JobProgress, now_s: float) -> 
 
 def _discard(under_way: set[JobName], job: JobName, _task: asyncio.Task[None]) -> None:
     under_way.discard(job)
+
+
+def _end_of(progress: JobProgress) -> lives.EndReached:
+    return lives.EndReached(
+        trained_text=progress.trained_text,
+        is_stopped=progress.stopped_at is not None,
+        quarantined=progress.quarantined,
+        is_model_kept=progress.is_model_kept,
+    )

@@ -87,8 +87,10 @@ def _failure_reason(condition: Raw) -> FailureReason:
 
 
 def _completion_reason(condition: Raw) -> CompletionReason:
-    is_without = text(condition, "reason") == CompletionReason.NO_MODEL_KEPT
-    return CompletionReason.NO_MODEL_KEPT if is_without else CompletionReason.ALL_TRAINED
+    try:
+        return CompletionReason(text(condition, "reason"))
+    except ValueError:
+        return CompletionReason.ALL_TRAINED
 
 
 def _started_at_s(job: KubeJob, found: FoundJob, offset_s: float, now_s: float) -> float | None:

@@ -199,6 +199,8 @@ def _progress(record: JobRecord, offset_s: float) -> Raw:
         "samplesQuarantined": progress.quarantined,
         "lineage": progress.lineage,
     }
+    if progress.stopped_at is not None:
+        report["stoppedAtStep"] = progress.stopped_at
     if record.job.spec.server is not None:
         report["waitingPercent"] = round(100 * progress.waiting_share)
     if progress.total:

@@ -51,6 +51,7 @@ def test_a_group_is_told_by_step_state_and_digest(storage):
             "step": 4,
             "steps": 6,
             "epochs_done": 1,
+            "is_stopped": False,
             "state": {"lineage": 2, "generation": 5, "step": 4},
             "skipped": "2,5",
             "digest": digest,

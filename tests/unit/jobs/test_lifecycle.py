@@ -23,7 +23,9 @@ from autoscaler.jobs.lifecycle import (
     TrainerFailed,
     handle,
 )
+from autoscaler.jobs.progress import JobProgress
 from autoscaler.manifests.api_types import RunPolicy
+from master.api.master_status import JobPhase
 
 POLICY = RunPolicy(backoff_limit=3, active_deadline_s=None, ttl_after_finished_s=None, suspend=False)
 ALL = frozenset({Role.TRAINER, Role.SERVER, Role.MASTER})
@@ -105,6 +107,15 @@ def test_what_was_left_out_is_told_at_the_end(quarantined, told):
     assert f"every sample was trained and {told}" in life.message
     assert [e.reason for e in effects if isinstance(e, Announce)] == ["EndReached", JobEnding.COMPLETED]
     assert life.message.endswith("committed") == (quarantined == 0)
+
+
+def test_an_early_end_is_told_with_its_step():
+    """A job whose script ended it does not claim that it trained every sample."""
+    early = JobProgress(phase=JobPhase.COMPLETE, steps=1200, stopped_at=32)
+    end = EndReached(trained_text=early.trained_text, is_stopped=True)
+    life, _ = run(Life(policy=POLICY), PodsObserved(roles=ALL), end, PodsObserved(roles=frozenset()))
+    assert life.completion_reason is CompletionReason.STOPPED_EARLY
+    assert life.message.startswith("the script ended training early, after step 32 of 1,200: every sample until then")
 
 
 def test_a_failure_among_trainers_that_complete_batches_counts_from_the_last_of_these():
