@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import TensorDataset, default_collate
 
 from trainer_sdk.errors import UsageError
-from trainer_sdk.torch.seeds import READING, seed_generators
+from trainer_sdk.torch.seeds import READING, numpy_and_python_states, seed_generators, seed_torch
 
 RecordKey = tuple[int, int]  # position in the job's order, record number
 
@@ -23,6 +23,8 @@ class RecordSource:
         # It has no code of the script's, hence no random numbers: seeding would cost more than its reading.
         self._is_plain: Final = type(dataset) is TensorDataset
         self._can_select: Final = self._is_plain and collate_fn is None and all(map(_is_plain, dataset.tensors))
+
+        self._draws = False  # True once it has drawn from the generators of NumPy or Python
 
     def __getitems__(self, keys: Sequence[RecordKey]) -> Any:
         """The micro-batch of these records; so named that a DataLoader asks for all of them at once."""
@@ -38,10 +40,16 @@ class RecordSource:
             seed_generators(self._seed, keys[0][0], READING)
             records: Sequence[Any] = self._dataset.__getitems__([record for _, record in keys])
             return records
-        return [self._record(*key) for key in keys]
+        if not self._draws:  # to seed these two takes longer than to read many a record
+            before = numpy_and_python_states()
+            records = [self._record(seed_torch, *key) for key in keys]
+            if numpy_and_python_states() == before:
+                return records
+            self._draws = True
+        return [self._record(seed_generators, *key) for key in keys]
 
-    def _record(self, position: int, record: int) -> Any:
-        seed_generators(self._seed, position, READING)
+    def _record(self, seed_for: Callable[[int, int, bytes], object], position: int, record: int) -> Any:
+        seed_for(self._seed, position, READING)
         return self._dataset[record]
 
 

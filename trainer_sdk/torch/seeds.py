@@ -20,12 +20,25 @@ TRAINING: Final = b"train"  # of a micro-batch, with its dropout
 
 def seed_generators(seed: int, position: int, purpose: bytes) -> None:
     """All generators begin anew, as (seed, position, purpose) says."""
+    value = seed_torch(seed, position, purpose)
+    np.random.seed(value & 0xFFFFFFFF)  # noqa: NPY002  the one that scripts use unnamed
+    random.seed(value)
+
+
+def seed_torch(seed: int, position: int, purpose: bytes) -> int:
+    """Torch's generators begin anew; the number of 64 bits that they are seeded with."""
     digest = blake2b(b"%s %d %d" % (purpose, seed, position), digest_size=8).digest()
     value = int.from_bytes(digest, "little")
     torch.default_generator.manual_seed(value)  # torch.manual_seed takes 200 times as long, for devices not in use
     _seed_accelerator(value)
-    np.random.seed(value & 0xFFFFFFFF)  # noqa: NPY002  the one that scripts use unnamed
-    random.seed(value)
+    return value
+
+
+def numpy_and_python_states() -> tuple[Any, ...]:
+    """Equal before and after a call exactly if it drew from neither generator."""
+    of_numpy: Any = np.random.get_state()  # noqa: NPY002  as above
+    kind, key, *rest = of_numpy
+    return kind, bytes(key), *rest, random.getstate()
 
 
 def _seed_accelerator(value: int) -> None:

@@ -1,5 +1,8 @@
 """Micro-batches of a script's data set: what torch's own DataLoader gives for the same records."""
 
+import random
+
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="LEFT OUT: torch is not installed (make frameworks)")
@@ -75,3 +78,30 @@ def test_micro_batch_of_a_tensor_data_set_is_the_scripts_own():
     RecordSource(data, 1, None).__getitems__([(0, 2)])[0].fill_(-1)
 
     assert torch.equal(data.tensors[0], tensors().tensors[0])
+
+
+class Augmented(Dataset):
+    """A data set that draws from a generator for some records alone, and counts what it reads."""
+
+    def __init__(self, draw):
+        self.draw, self.read = draw, []
+
+    def __getitem__(self, record):
+        self.read.append(record)
+        return record, self.draw() if record > 2 else 0.0
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand, lambda: float(torch.rand(()))])
+def test_augmentation_of_a_record_is_the_same_whatever_was_read_before(draw):
+    """Also of the first record that draws: its batch is read again with seeds, and none after it (rule 66)."""
+    (alone,) = RecordSource(Augmented(draw), 1, list).__getitems__([(9, 5)])
+    data = Augmented(draw)
+    source = RecordSource(data, 1, list)
+
+    batches = [source.__getitems__(keys) for keys in ([(1, 0), (2, 1)], [(7, 2), (9, 5)], [(8, 3), (9, 5)])]
+
+    assert batches[1][1] == batches[2][1] == alone
+    assert batches[2][0][1] != alone[1]
+    assert data.read[:4] == [0, 1, 2, 5]
+    assert data.read[-2:] == [3, 5]
+    assert len(data.read) <= 8
