@@ -41,6 +41,7 @@ def main() -> None:
         return
     for ranks, millions in ((1, 0.1), (1, 1.0), (1, 10.0), (2, 1.0), (2, 10.0), (4, 1.0), (4, 10.0)):
         print_rows([asyncio.run(step_times(ranks, millions))])
+    print_rows([asyncio.run(step_times(1, 1.0, data="records"))])
     print_rows(asyncio.run(pauses()))
     print_rows([torchrun_pause()])
 
@@ -48,7 +49,8 @@ def main() -> None:
 # ---- step times -----------------------------------------------------------------------------------------------------
 
 
-async def step_times(ranks: int, millions: float) -> Row:
+async def step_times(ranks: int, millions: float, *, data: str = "tensors") -> Row:
+    """`data`: a TensorDataset, of which EDL selects a batch at once, or "records", read one by one in both arms."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "sockets").mkdir(mode=0o700)
@@ -57,7 +59,7 @@ async def step_times(ranks: int, millions: float) -> Row:
             program = (sys.executable, str(PROGRAMS / "torch_steps.py"), name)
             processes = [
                 await asyncio.create_subprocess_exec(
-                    *(*program, str(rank), str(ranks), str(millions)),
+                    *(*program, str(rank), str(ranks), str(millions), data),
                     stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
                     env=os.environ | trainer_environment(folder, master.address, rank),
                 )
@@ -74,9 +76,10 @@ async def step_times(ranks: int, millions: float) -> Row:
     ratios = sorted(own / plain for own, plain in zip(times["edl"], times["plain"], strict=True))
     own_ms, plain_ms = (1e3 * statistics.median(times[arm]) for arm in ("edl", "plain"))
     rival = "plain torch" if ranks == 1 else "DDP on gloo"
+    records = ", records one by one" if data == "records" else ""
     spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f} in {len(ratios)} pairs of rounds"
     return Row(
-        name=f"torch step, {ranks} rank{'s' * (ranks > 1)}, {millions:g} M parameters: time beside {rival}",
+        name=f"torch step, {ranks} rank{'s' * (ranks > 1)}, {millions:g} M parameters{records}: time beside {rival}",
         value=statistics.median(ratios),
         unit="x",
         goal="<= 1.02" if ranks == 1 else "<= 1.03",

@@ -1,6 +1,7 @@
 """One rank of the benchmark of torch steps: the same model by EDL and by a plain loop (DDP for several ranks).
 
-Arguments: folder, rank, ranks, parameters (millions).  Both arms run in this process in turns, a round of steps each.
+Arguments: folder, rank, ranks, parameters (millions), data ("tensors", a TensorDataset, or "records", a data set of the
+script's own).  Both arms run in this process in turns, a round of steps each.
 Rank 0 prints {"edl": [seconds of a step], "plain": [...]}, one entry a round.
 """
 
@@ -28,6 +29,19 @@ LOCAL_BATCH: Final = 64
 INPUTS: Final = 256
 
 
+class Records:
+    """What most scripts write: a record at a time, from memory."""
+
+    def __init__(self, x: Any, y: Any) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, record: int) -> Any:
+        return self.x[record], self.y[record]
+
+
 def make_model(millions: float) -> Any:
     """Four layers, so that gradients of the last come while those of the first are computed."""
     torch.manual_seed(1)
@@ -42,7 +56,8 @@ def main() -> None:
     folder, rank, ranks, millions = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
     torch.set_num_threads(1)
     records = 20_000
-    data = TensorDataset(torch.randn(records, INPUTS), torch.randint(10, (records,)))
+    kind: Any = Records if sys.argv[5] == "records" else TensorDataset
+    data = kind(torch.randn(records, INPUTS), torch.randint(10, (records,)))
     variables = {name: value for name, value in os.environ.items() if name.startswith("EDL_")}
     model = make_model(millions)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
