@@ -66,7 +66,7 @@ def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
     leader = text(job, "status", "master", "leader")
     masters = f"{integer(job, 'status', 'master', 'ready')} of {integer(job, 'spec', 'master', 'replicas', default=1)}"
     yield "Masters", f"{masters} ready" + (f", {leader} leads" if leader else "")
-    if part(job, "status", "progress"):
+    if integer(job, "status", "progress", "samplesTotal"):  # a data set is declared
         yield "Progress", _progress(job, now_s)
     if integer(job, "status", "progress", "steps"):
         yield "Group", _group(job)

@@ -134,6 +134,13 @@ def test_describe_tells_the_step_and_the_last_pause_of_a_group():
         assert "Group:" not in "\n".join(place.describe("tj", "digits"))
 
 
+def test_describe_shows_no_progress_before_a_data_set_is_declared():
+    """A job that starts trains nothing: no "epoch 0 of 0"."""
+    with stage() as (made, place):
+        made.make_job(told=status(progress={"epoch": 0, "epochs": 0, "samplesCommitted": 0, "samplesTotal": 0}))
+        assert "Progress:" not in "\n".join(place.describe("tj", "digits"))
+
+
 def test_describe_says_for_how_long_a_job_has_waited():
     """As its operators kept it; suspended time is not in it."""
     for told, words in (
