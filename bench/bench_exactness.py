@@ -50,12 +50,13 @@ async def edl(folder: Path) -> list[Row]:
     async with running(MasterProcess(folder, EDL_GROUP="1", EDL_CHECKPOINT_EVERY_S="600")) as (master,):
         with Processes(folder) as processes:
             for ordinal in range(3):
-                arguments = [str(folder)] if ordinal < 2 else [str(folder), "joins"]
+                arguments = [str(folder), "begin" if ordinal < 2 else "joins"]
                 processes.start(
                     f"trainer-{ordinal}",
                     [sys.executable, str(PROGRAMS / "digits_edl.py"), *arguments],
                     trainer_environment(folder, master.address, ordinal),
                 )
+            await begin(folder, processes, ready=3)
             await until(folder, processes, epoch=0, step=8)
             (folder / "joins").touch()
             await until(folder, processes, epoch=1, step=11)
@@ -103,8 +104,7 @@ async def torchft(folder: Path) -> list[Row]:
         for number in range(3):
             processes.start(f"group-{number}", [*program, str(number), lighthouse, "begin"], {})
         processes.start("group-2-again", [*program, "2", lighthouse, "again"], {})
-        await _unless_failed(processes, lambda: len(list(folder.glob("ready-*"))) == 4)
-        (folder / "begin").touch()
+        await begin(folder, processes, ready=4)
         await until(folder, processes, epoch=1, step=7)
         processes.signal("group-2", signal.SIGKILL)
         await until(folder, processes, epoch=1, step=12)
@@ -155,6 +155,12 @@ class Processes:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+async def begin(folder: Path, processes: Processes, *, ready: int) -> None:
+    """Those that wait for it begin, once so many have imported all that they need."""
+    await _unless_failed(processes, lambda: len(list(folder.glob("ready-*"))) == ready)
+    (folder / "begin").touch()
 
 
 async def until(folder: Path, processes: Processes, *, epoch: int, step: int) -> None:

@@ -1,11 +1,12 @@
-"""The digits by EDL: `digits_edl.py FOLDER [WAITS]`, one trainer of a group.
+"""The digits by EDL: `digits_edl.py FOLDER WAITS`, one trainer of a group.
 
-The counters are a model of their own, as in `examples/digits_torch_ledger.py`.  With WAITS the process is ready, and
-joins once that file is in the folder.
+The counters are a model of their own, as in `examples/digits_torch_ledger.py`.  The process joins once the
+file WAITS is in the folder.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ from bench.programs.digits_job import (
     note_step,
     numbered_digits,
     save_counts,
-    wait_for,
+    wait_to_begin,
 )
 
 GLOBAL_BATCH: Final = 2 * LOCAL_BATCH
@@ -47,8 +48,7 @@ def main(folder: Path, waits: str) -> None:
     data, model, counters = numbered_digits(), make_model(), Counters()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     counting = torch.optim.SGD(counters.parameters(), lr=1.0)
-    if waits:
-        wait_for(folder / waits)
+    wait_to_begin(folder, f"{os.environ['EDL_ORDINAL']}-{waits}", waits)
     with edl.open() as session:
         edl_torch.replicate(session, model, optimizer, counters, counting)
         loader = edl_torch.loader(session, data, epochs=EPOCHS, global_batch=GLOBAL_BATCH, seed=3)
@@ -66,4 +66,4 @@ def main(folder: Path, waits: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -59,6 +59,12 @@ def save_counts(folder: Path, counts: torch.Tensor) -> None:
     part.replace(folder / "counts.npy")
 
 
+def wait_to_begin(folder: Path, name: str, waits: str) -> None:
+    """Says by the file `ready-NAME` that all is imported, and waits for the file `waits`.  Raises TimeoutError."""
+    (folder / f"ready-{name}").touch()
+    wait_for(folder / waits)
+
+
 def wait_for(file: Path) -> None:
     """Until the benchmark makes this file.  Raises TimeoutError."""
     deadline_s = time.monotonic() + HOLD_S

@@ -3,7 +3,7 @@
 Its sampler and optimizer; its manager sums the gradients, because with its DistributedDataParallel on gloo and torch
 2.13 the survivors ended by an AssertionError when a peer was killed.  The script is kind to it: a step's batch is found
 by the step's number, so a step that was dropped trains its batch again, and a group that comes back goes on where the
-others are.  The process says `ready-GROUP-WAITS` by a file, and joins once the file WAITS is in the folder.
+others are.  The process joins once the file WAITS is in the folder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.programs.digits_job import (
     note_step,
     numbered_digits,
     save_counts,
-    wait_for,
+    wait_to_begin,
 )
 
 GROUPS: Final = 3
@@ -36,8 +36,7 @@ def main(folder: Path, number: int, lighthouse: str, waits: str) -> None:
     data, model = numbered_digits(), make_model()
     counts = torch.zeros(EPOCHS * RECORDS)
     inner = torch.optim.SGD(model.parameters(), lr=0.1)
-    (folder / f"ready-{number}-{waits}").touch()
-    wait_for(folder / waits)
+    wait_to_begin(folder, f"{number}-{waits}", waits)
 
     def load_state_dict(state: dict[str, Any]) -> None:
         model.load_state_dict(state["model"])
