@@ -122,6 +122,8 @@ def _ready_pool(state: GroupState) -> tuple[Replica, ...]:
 
 def partner_awaited(state: GroupState) -> Instant | None:
     """Until then a sole survivor waits for another trainer, since something has failed twice; None: it does not."""
+    if state.failed or state.is_complete:
+        return None
     is_awaited = is_gathering(state) and suspects.awaits_partner(state, _ready_pool(state))
     return suspects.partner_until(state) if is_awaited else None
 

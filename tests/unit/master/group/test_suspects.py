@@ -92,6 +92,22 @@ def test_sole_survivor_waits_for_another_trainer_once_something_has_failed_twice
         assert driver.record.number > number
 
 
+def test_nobody_is_waited_for_once_the_job_has_failed():
+    """A deadline of a job that makes no generation any more would come again and again."""
+    driver, (first, _) = training("t0", "t1", step=3, backoff_limit=1)
+    own = driver.state.try_replica(first).state
+    crash(driver, "t1", 1, first)
+    number = driver.record.number
+    driver.progress(key("t1", 2), number, own.step, made_in=number)
+    driver.break_stream(key("t1", 2))
+    driver.pass_time(2.5)
+    driver.report(first, number, own)
+    assert driver.record.number == number
+    driver.say(first, Failed(positions=PositionSet.span(0, 1), message="ValueError: x"))
+    assert driver.state.failed
+    driver.pass_time(120.0)
+
+
 def test_trainer_without_others_leaves_out_all_that_it_failed_with():
     """Nobody is there to share the suspects with."""
     driver, _ = training("t0", step=3)
