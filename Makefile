@@ -158,7 +158,7 @@ format: $(STAMP) ## let ruff format and mend
 	@$(BIN)/ruff check --fix .
 
 .PHONY: stubs
-stubs: $(STAMP) ## generate the gRPC stubs from master.proto
+stubs: $(STAMP) ## generate the gRPC stubs from the .proto files
 	@$(BIN)/python tools/generate_stubs.py
 
 .PHONY: reference

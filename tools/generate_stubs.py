@@ -1,7 +1,7 @@
-"""Writes the Python stubs of the master's wire next to its .proto file: `python tools/generate_stubs.py`.
+"""Writes the Python stubs of each .proto file next to it: `python tools/generate_stubs.py`.
 
-The stubs are committed, so that installing EDL needs no compiler; run this after a change of the .proto.  `--check`
-writes nothing and ends with 1 when the committed stubs are not those of the .proto.
+The stubs are committed, so that installing EDL needs no compiler; run this after a change of a .proto.  `--check`
+writes nothing and ends with 1 when the committed stubs are not those of the .proto files.
 """
 
 from __future__ import annotations
@@ -10,21 +10,26 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PROTO = Path("master/api/edl/master/v1/master.proto")
+PROTOS = (
+    Path("master/api/edl/master/v1/master.proto"),
+    Path("autoscaler/gpus/pods/podresources/v1/podresources.proto"),  # the kubelet's
+)
 
 
-def generate(into: Path) -> list[Path]:
+def generate(into: Path) -> Iterator[Path]:
     """The generated files, relative to `into`.  Their imports start at the repository: `master.api.edl...`."""
     from grpc_tools import protoc  # noqa: PLC0415  only this command needs the compiler
 
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # the plugins
     outputs = [f"--{plugin}_out={into}" for plugin in ("python", "grpc_python", "mypy", "mypy_grpc")]
-    if protoc.main(["protoc", f"--proto_path={ROOT}", *outputs, str(ROOT / PROTO)]):
-        raise SystemExit("protoc refused the .proto: see above")
-    return sorted(path.relative_to(into) for path in (into / PROTO.parent).glob("master_pb2*.py*"))
+    for proto in PROTOS:
+        if protoc.main(["protoc", f"--proto_path={ROOT}", *outputs, str(ROOT / proto)]):
+            raise SystemExit(f"protoc refused {proto}: see above")
+        yield from sorted(path.relative_to(into) for path in (into / proto.parent).glob(f"{proto.stem}_pb2*.py*"))
 
 
 def main() -> None:
@@ -36,7 +41,7 @@ def main() -> None:
         for name in generate(fresh):
             content = (fresh / name).read_bytes()
             if check_only and (not (ROOT / name).exists() or (ROOT / name).read_bytes() != content):
-                raise SystemExit(f"{name} is not what {PROTO} says: run python tools/generate_stubs.py")
+                raise SystemExit(f"{name} is not what its .proto says: run python tools/generate_stubs.py")
             if not check_only:
                 (ROOT / name).write_bytes(content)
                 print(f"wrote {name}")

@@ -10,6 +10,7 @@ import click
 
 from autoscaler.cli.arguments.place_selection import PLUGIN
 from autoscaler.cli.commands import about, bundle, changes, data, inspection, planning, snapshot
+from autoscaler.cli.commands.agent import agent
 from autoscaler.cli.commands.export import export
 from autoscaler.cli.commands.launch import launch
 from autoscaler.cli.commands.operator import operator
@@ -85,6 +86,7 @@ for command in (
     about.completion,
     about.version,
     operator,
+    agent,
 ):
     edl.add_command(command)
 

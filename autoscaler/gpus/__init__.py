@@ -5,7 +5,9 @@ at times (`signals` lists them).  So a verdict rests on several of them, and mis
 
 | room | what it does |
 |---|---|
+| `agent` | the process: a sample every few seconds, and metrics |
 | `driver` | the only door to NVML: a shell |
+| `pods` | which pods have which device: the kubelet's socket, and the processes' control groups |
 | `readings`, `owners` | what the driver says of each device at one instant, and which pods have it, as values |
 | `signals`, `idle_power` | what each source says about work between two readings |
 | `sample_outcomes` | whether the sources of one sample, taken together, say that nobody computes |

@@ -4,7 +4,7 @@
  *   driver init=CODE all=CODE nobody=CODE delay_ms=N
  *          what nvmlInit answers, what every call answers, what "nobody has worked" is (0 or 6), how long each call takes
  *   gpu    uuid= name= minor= mig=0|1 util= watts= energy= mem= gpm=
- *          energy in millijoules; without it the watts are integrated over the clock; name has _ for a space
+ *          without gpm= it has none; energy in millijoules; without it the watts are integrated over the clock; name has _ for a space
  *   mig    uuid= parent= gi= mem= gpm=
  *   proc   device= pid= sm= mps=0|1
  *          sm=-1 has not worked
@@ -27,7 +27,7 @@ enum { MOST = 256 };
 typedef unsigned long long u64;
 typedef unsigned int u32;
 
-struct device { char uuid[96], name[96], parent[96]; int minor, mig, util, gi; double watts, gpm; long long energy, mem; };
+struct device { char uuid[96], name[96], parent[96]; int minor, mig, util, gi, has_gpm; double watts, gpm; long long energy, mem; };
 struct proc { char device[96]; int pid, sm, mps; };
 struct fail { char call[96], device[96]; int code; };
 struct handle { char uuid[96]; double energy_mj; struct timespec since; };
@@ -80,6 +80,7 @@ static void read_line(const char *line) {
         one->gi = (int)number(line, "gi", 0);
         one->watts = number(line, "watts", 0);
         one->gpm = number(line, "gpm", 0);
+        one->has_gpm = strstr(line, " gpm=") != NULL;
         one->energy = (long long)number(line, "energy", -1);
         one->mem = (long long)number(line, "mem", 0);
     } else if (!strncmp(line, "proc ", 5) && proc_count < MOST * 32) {
@@ -280,7 +281,7 @@ struct support { u32 version, is_supported; };
 struct metric { u32 id; int code; double value; const char *names[3]; };
 struct metrics { u32 version, count; struct sample *before, *newest; struct metric metrics[]; };
 
-int nvmlGpmQueryDeviceSupport(void *handle, struct support *support) { BEGIN(handle); support->is_supported = 1; return leave(SUCCESS); }
+int nvmlGpmQueryDeviceSupport(void *handle, struct support *support) { BEGIN(handle); support->is_supported = (u32)one->has_gpm; return leave(SUCCESS); }
 int nvmlGpmSampleAlloc(struct sample **sample) { BEGIN_DRIVER; *sample = calloc(1, sizeof **sample); return leave(SUCCESS); }
 int nvmlGpmSampleFree(struct sample *sample) { BEGIN_DRIVER; free(sample); return leave(SUCCESS); }
 int nvmlGpmSampleGet(void *handle, struct sample *sample) { BEGIN(handle); sample->percent = one->gpm; return leave(SUCCESS); }

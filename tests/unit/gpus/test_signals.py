@@ -210,3 +210,17 @@ def test_a_process_of_a_pod_without_a_claim_contradicts_the_claim():
     owners = claimed(ONE, pods_of_pids={3: TWO})
     told = judge_pods(verdicts_of(owners, processes=(DeviceProcess(pid=3),)), owners)
     assert {str(one.pod): one.verdict for one in told} == {"ns/one": Verdict.ACTIVE, "ns/two": Verdict.ACTIVE}
+
+
+@pytest.mark.parametrize("gap_s", [21, 0, -5], ids=["late", "the same instant", "before"])
+def test_a_reading_out_of_time_begins_the_window_anew(gap_s):
+    """What happened in a long gap is not known, and a clock that went back tells nothing."""
+    history, at_s, energy_mj = NodeHistory(), 100, 10**6
+    for seconds in (5, 5, 5, gap_s, 5, 5):
+        at_s += seconds
+        energy_mj += 20_000 * abs(seconds)
+        reading = NodeReading(at_ns=at_s * 10**9, devices=(replace(IDLE, energy_mj=energy_mj),))
+        judgement = judge_node(history, reading, NOBODY, VerdictRule(window_s=14.0))
+        history = judgement.history
+    assert judgement.verdicts[0].verdict is Verdict.ACTIVE
+    assert judgement.verdicts[0].low_s == 10

@@ -1,0 +1,163 @@
+"""`edl agent`: what each GPU of this node does, and for which pod."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from autoscaler.cli.arguments.parameter_types import Duration
+from autoscaler.cli.exit_codes import CommandError, Exit
+from master.api.host.log_lines import escape_controls
+
+if TYPE_CHECKING:
+    from autoscaler.gpus.agent.node_agent import NodeAgent
+
+_WINDOW_S: Final = 300.0
+_ONCE_WINDOW_S: Final = 10.0
+_MOST_WATTS: Final = 2000.0
+
+
+@click.command()
+@click.option("--once", "is_once", is_flag=True, help="Watch for one window, print a table and end.")
+@click.option("--json", "is_json", is_flag=True, help="With --once: print JSON, with the evidence of each verdict.")
+@click.option(
+    "--window",
+    "window_s",
+    type=Duration(),
+    default=None,
+    help="How long nobody must have computed (default: 5m; with --once 10s).",
+)
+@click.option(
+    "--interval", "interval_s", type=Duration(), default="5s", show_default=True, help="Between samples; 5s at least."
+)
+@click.option("--listen", default="0.0.0.0:9410", show_default=True, help="Address that serves /metrics and /healthz.")
+@click.option(
+    "--kubelet-socket",
+    type=click.Path(path_type=Path),
+    default="/var/lib/kubelet/pod-resources/kubelet.sock",
+    show_default=True,
+    help="The kubelet's pod-resources socket.",
+)
+@click.option("--no-kubelet", "is_alone", is_flag=True, help="Outside Kubernetes: no pod has a GPU.")
+@click.option("--proc", type=click.Path(path_type=Path), default="/proc", show_default=True, help="The host's /proc.")
+@click.option(
+    "--pod-logs",
+    type=click.Path(path_type=Path),
+    default="/var/log/pods",
+    show_default=True,
+    help="The kubelet's log folders, which name the pods of processes.",
+)
+@click.option(
+    "--idle-watts",
+    "idle_watts",
+    multiple=True,
+    metavar="MODEL=WATTS",
+    help="What a model draws with a context and no work, for models that EDL does not know; several times.",
+)
+@click.option(
+    "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True
+)
+def agent(**options: Any) -> None:
+    """Watch the GPUs of this node: which compute, which are only held, which are free.
+
+    A GPU is held or free only if two sources of the driver said for a whole window that nobody computed.  The agent
+    reads and changes nothing; it needs the host's PID namespace to name the pods of processes.
+
+    \b
+    edl agent --once --no-kubelet
+    edl agent --once --json
+    edl agent --idle-watts L4=36
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    _check_options(options)
+    if options["is_once"]:
+        _watch_once(_make_agent(options), options)
+    else:
+        _serve(options)
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    from autoscaler.gpus.agent.node_agent import LEAST_INTERVAL_S  # noqa: PLC0415 - not for --help
+
+    if options["window_s"] is None:
+        options["window_s"] = _ONCE_WINDOW_S if options["is_once"] else _WINDOW_S
+    if options["interval_s"] < LEAST_INTERVAL_S:
+        raise CommandError(Exit.USAGE, f"--interval is below {LEAST_INTERVAL_S:g}s, which costs the GPUs too much")
+    if options["window_s"] < options["interval_s"]:
+        raise CommandError(Exit.USAGE, "--window is shorter than --interval: no sample would lie in it")
+    if options["is_json"] and not options["is_once"]:
+        raise CommandError(Exit.USAGE, "--json belongs to --once")
+
+
+def _make_agent(options: dict[str, Any]) -> NodeAgent:
+    from autoscaler.gpus.agent.node_agent import GAPS, NodeAgent  # noqa: PLC0415 - not for --help
+    from autoscaler.gpus.driver.nvml_door import NvmlDoor  # noqa: PLC0415 - with it
+    from autoscaler.gpus.idle_power import IDLE_WATTS  # noqa: PLC0415 - with it
+    from autoscaler.gpus.pods.node_owners import NodeOwners  # noqa: PLC0415 - with it
+    from autoscaler.gpus.pods.pod_resources import PodResources  # noqa: PLC0415 - with it
+    from autoscaler.gpus.pods.process_pods import ProcessPods  # noqa: PLC0415 - with it
+    from autoscaler.gpus.verdicts import VerdictRule  # noqa: PLC0415 - with it
+
+    rule = VerdictRule(
+        window_s=options["window_s"],
+        longest_gap_s=GAPS * options["interval_s"],
+        lines={**IDLE_WATTS, **_parse_idle_watts(options["idle_watts"])},
+    )
+    kubelet = None if options["is_alone"] else PodResources(options["kubelet_socket"])
+    owners = NodeOwners(kubelet, ProcessPods(options["proc"], options["pod_logs"]))
+    return NodeAgent(NvmlDoor(), owners, rule)
+
+
+def _parse_idle_watts(lines: tuple[str, ...]) -> dict[str, float]:
+    found = {}
+    for line in lines:
+        model, _, watts = line.rpartition("=")
+        try:
+            found[model] = float(watts)
+        except ValueError:
+            found[model] = 0.0
+        if not model or not 0.0 < found[model] <= _MOST_WATTS:
+            raise CommandError(Exit.USAGE, f"--idle-watts {line}: write MODEL=WATTS, as in L4=36")
+    return found
+
+
+def _watch_once(node: NodeAgent, options: dict[str, Any]) -> None:
+    """Sample for a window and print the verdicts of the last sample."""
+    from autoscaler.cli.output.gpu_report import gpu_content, gpu_lines  # noqa: PLC0415 - not for --help
+
+    sample = node.sample()
+    until_s = time.monotonic() + options["window_s"]
+    while (left_s := until_s - time.monotonic()) > 0:
+        time.sleep(min(options["interval_s"], left_s))
+        sample = node.sample()
+    text = json.dumps(gpu_content(sample), indent=2) if options["is_json"] else "\n".join(gpu_lines(sample))
+    print(escape_controls(text))
+    if sample.failure is not None:
+        raise CommandError(Exit.FAILED, sample.failure.message)
+
+
+def _serve(options: dict[str, Any]) -> None:
+    import asyncio  # noqa: PLC0415 - not for --help
+    import logging  # noqa: PLC0415 - with it
+
+    from autoscaler.errors import AutoscalerError  # noqa: PLC0415 - with it
+    from autoscaler.gpus.agent.agent_process import AgentProcess  # noqa: PLC0415 - with it
+    from master.api.host.http_pages import listen_at  # noqa: PLC0415 - with it
+
+    logging.basicConfig(level=options["log_level"], format="%(asctime)s %(levelname)s %(message)s", force=True)
+    host, _, port = options["listen"].rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise CommandError(Exit.USAGE, f"--listen {options['listen']}: write HOST:PORT, as in 0.0.0.0:9410")
+    try:
+        listening = listen_at(host.strip("[]"), int(port))
+    except OSError as error:
+        raise CommandError(Exit.FAILED, f"--listen {options['listen']}: {error.strerror}") from None
+    with listening:
+        process = AgentProcess(_make_agent(options), interval_s=options["interval_s"], listening=listening)
+        try:
+            asyncio.run(process.run())
+        except AutoscalerError as error:
+            raise CommandError(Exit.FAILED, str(error)) from None
