@@ -34,6 +34,7 @@ EVERY_S: Final = 30.0
 MEMBERS: Final = 4
 GOAL: Final = ">= 0.98"
 WARM_S: Final = 5.0
+RECENT_S: Final = 5.0  # shorter than any window: the diary of a killed member is older
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +128,12 @@ async def _watch(folder: Path, pool: MemberPool, extent: Extent) -> Windows:
 async def _until_all_train(folder: Path) -> None:
     def all_train() -> bool:
         lines = [_lines(file)[-1:] for file in (folder / "diaries").iterdir()]
-        return sum(bool(line) and line[0][2] == MEMBERS and line[0][0] > monotonic() - 2.0 for line in lines) == MEMBERS
+        return (
+            sum(bool(line) and line[0][2] == MEMBERS and line[0][0] > monotonic() - RECENT_S for line in lines)
+            == MEMBERS
+        )
 
-    await wait_for_async("steps of all", all_train, budget_s=120.0)
+    await wait_for_async("steps of all", all_train, budget_s=300.0)
 
 
 async def _rate(folder: Path, window_s: float) -> float:
