@@ -20,37 +20,35 @@ class RecordSource:
     def __init__(self, dataset: Any, seed: int, collate_fn: Callable[[Any], Any] | None) -> None:
         self._dataset, self._seed = dataset, seed
         self._collate: Final = collate_fn or default_collate
-        # It has no code of the script's, hence no random numbers: seeding would cost more than its reading.
-        self._is_plain: Final = type(dataset) is TensorDataset
-        self._can_select: Final = self._is_plain and collate_fn is None and all(map(_is_plain, dataset.tensors))
-
-        self._draws = False  # True once it has drawn from the generators of NumPy or Python
+        # Without code of the script's there are no random numbers, and seeding would cost more than reading.
+        self._is_plain: Final = type(dataset) is TensorDataset and collate_fn is None
+        self._can_select: Final = self._is_plain and all(map(_is_plain, dataset.tensors))
+        self._draws = False  # True once reading or collating has drawn from the generators of NumPy or Python
 
     def __getitems__(self, keys: Sequence[RecordKey]) -> Any:
         """The micro-batch of these records; so named that a DataLoader asks for all of them at once."""
         if self._can_select:
             rows = torch.tensor([record for _, record in keys])
             return [tensor.index_select(0, rows) for tensor in self._dataset.tensors]
-        return self._collate(self._records(keys))
-
-    def _records(self, keys: Sequence[RecordKey]) -> Sequence[Any]:
         if self._is_plain:
-            return [self._dataset[record] for _, record in keys]
+            return self._collate([self._dataset[record] for _, record in keys])
         if callable(getattr(self._dataset, "__getitems__", None)):
             seed_generators(self._seed, keys[0][0], READING)
-            records: Sequence[Any] = self._dataset.__getitems__([record for _, record in keys])
-            return records
+            return self._collate(self._dataset.__getitems__([record for _, record in keys]))
         if not self._draws:  # to seed these two takes longer than to read many a record
             before = numpy_and_python_states()
-            records = [self._record(seed_torch, *key) for key in keys]
+            batch = self._read(seed_torch, keys)
             if numpy_and_python_states() == before:
-                return records
+                return batch
             self._draws = True
-        return [self._record(seed_generators, *key) for key in keys]
+        return self._read(seed_generators, keys)
 
-    def _record(self, seed_for: Callable[[int, int, bytes], object], position: int, record: int) -> Any:
-        seed_for(self._seed, position, READING)
-        return self._dataset[record]
+    def _read(self, seed_for: Callable[[int, int, bytes], object], keys: Sequence[RecordKey]) -> Any:
+        records = []
+        for position, record in keys:
+            seed_for(self._seed, position, READING)
+            records.append(self._dataset[record])
+        return self._collate(records)
 
 
 def _is_plain(tensor: Any) -> bool:

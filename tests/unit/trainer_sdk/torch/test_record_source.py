@@ -105,3 +105,19 @@ def test_augmentation_of_a_record_is_the_same_whatever_was_read_before(draw):
     assert data.read[:4] == [0, 1, 2, 5]
     assert data.read[-2:] == [3, 5]
     assert len(data.read) <= 8
+
+
+@pytest.mark.parametrize("make", [tensors, Squares])
+def test_collate_function_that_draws_gets_the_numbers_of_its_records(make):
+    """As one that mixes records does: the same micro-batch has the same numbers, whatever was read before (rule 66)."""
+
+    def collate(records):
+        return len(records) < 3 and (random.random(), np.random.rand(), float(torch.rand(())))  # noqa: NPY002  the one that scripts use
+
+    alone = RecordSource(make(), 1, collate).__getitems__([(8, 1), (9, 2)])
+    source = RecordSource(make(), 1, collate)
+
+    batches = [source.__getitems__(keys) for keys in ([(0, 0), (1, 1), (2, 2)], [(8, 1), (9, 2)], [(8, 1), (7, 2)])]
+
+    assert batches[1] == alone
+    assert not set(batches[2]) & set(alone)
