@@ -38,6 +38,8 @@ async def test_compiled_network_in_mixed_precision_survives_a_kill_and_a_join(me
     alone = await members.wait_trained(1, above=before.generation)
     members.add()
     joined = await members.wait_trained(2, above=alone.generation)
+    (members.folder / "hurry").touch()
+    await members.wait_for("half of the steps", lambda now: now.group_step >= total_steps(DATASET) // 2)
     results = await members.check_exact(1, 2)
     for result in results:
         assert result["buffers"] == results[0]["buffers"]

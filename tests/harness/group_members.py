@@ -48,6 +48,11 @@ class GroupMembers:
         for _ in range(count):
             self.processes.append(self._start(len(self.processes)))
 
+    def replace(self, ordinal: int) -> None:
+        """A new process of this member's name, once the old one has ended."""
+        self.processes[ordinal].wait()
+        self.processes[ordinal] = self._start(ordinal)
+
     def _start(self, ordinal: int) -> subprocess.Popen:
         command = [sys.executable, str(self._program), str(self.folder), self.master.address, str(ordinal)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -58,7 +58,8 @@ def main(folder: Path, master: str, ordinal: int) -> None:
     torch.set_num_threads(1)
     device = edl_torch.device()
     model = Counting().to(device)
-    network = torch.compile(model.network, dynamic=True)  # its parameters are those of the model
+    backend = "aot_eager" if device.type == "cpu" else "inductor"  # no C++ compiler runs for minutes where it is tried
+    network = torch.compile(model.network, dynamic=True, backend=backend)  # its parameters are those of the model
     parts = [
         {"params": model.network.parameters(), "lr": 1e-3, "momentum": 0.9},
         {"params": [model.counts], "lr": float(DATASET.batch_size)},

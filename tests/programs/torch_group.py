@@ -69,6 +69,14 @@ def has_enough(folder: Path, trained: float) -> bool:
     return (folder / "enough").exists() and trained >= float((folder / "enough").read_text()) * DATASET.size
 
 
+def fail_if_asked(folder: Path, ordinal: int) -> None:
+    """In the middle of a step, once a file asks for it: an allocation that no machine can serve."""
+    file = folder / f"out-of-memory-{ordinal}"
+    if file.exists():
+        file.unlink()
+        torch.empty(1 << 60, dtype=torch.uint8)
+
+
 def main(folder: Path, master: str, ordinal: int) -> None:
     torch.set_num_threads(1)
     is_stream = (folder / "stream").exists()
@@ -95,6 +103,7 @@ def main(folder: Path, master: str, ordinal: int) -> None:
             for x, records in loader:
                 if not (folder / "hurry").exists():
                     time.sleep(PAUSE_S)
+                fail_if_asked(folder, ordinal)
                 loader.backward(model(x, records).mean())
                 if loader.has_stepped:  # its rate is a whole batch, and the last step of an epoch has less
                     is_last = loader.step % len(loader) == 0

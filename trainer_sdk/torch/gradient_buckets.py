@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
@@ -172,6 +173,9 @@ class GradientBuckets:
         self.drop()
         self._unhook()
         self._thread.shutdown()
+        if self._staging is not None:
+            with suppress(RuntimeError):  # a device that has failed has said so where it was waited for
+                self._staging.order()  # the memory may be given to others now, and a late copy of a dropped step not
 
     def _hook(self) -> None:
         self._hooks = self._hooks or [

@@ -1,11 +1,12 @@
 """Members of a group that train a torch model under a real master: resized, killed and drained, and exact (M10)."""
 
+import asyncio
 import signal
 
 import pytest
 
 from master.api.group_shares import total_steps
-from tests.harness.group_members import GroupMembers
+from tests.harness.group_members import BUDGET_S, GroupMembers
 from tests.harness.master_process import MasterProcess, running, wait_for_leader
 from tests.programs.group_counter import DATASET
 
@@ -57,3 +58,19 @@ async def test_data_that_depend_on_who_reads_them_are_told_with_position_and_tra
     found = await members.wait_for("the problem", lambda now: bool(now.data_problem))
     assert "trainer-0 and trainer-1 have read other data at position" in found.data_problem
     await members.wait_trained(2)
+
+
+async def test_rank_without_memory_leaves_the_step_to_the_others(members):
+    """An error of torch in one rank's step: the rank ends, the master tells why, every record still counts once."""
+    members.add(3)
+    before = await members.wait_trained(3)
+    (members.folder / "out-of-memory-1").touch()
+    assert await asyncio.to_thread(members.processes[1].wait, BUDGET_S) == 1
+    assert "allocate" in (members.folder / "1.log").read_text()
+    members.replace(1)
+    again = await members.wait_trained(3, above=before.generation)
+    (told,) = again.failures
+    assert told.member == "trainer-1"
+    assert "allocate" in told.message
+    results = await members.check_exact(0, 1, 2)
+    assert all(result["buffers"] == results[0]["buffers"] for result in results)
