@@ -85,10 +85,11 @@ class SampleLog:
             elif old and not problem and not driver:
                 log.info("the %s answers again", what)
         for one in sample.devices:
-            self._tell_device(one)
+            _tell_device(one, self._verdicts.get(one.reading.uuid))
+        self._verdicts = {one.reading.uuid: one.verdict for one in sample.devices}
 
-    def _tell_device(self, one: DeviceVerdict) -> None:
-        old, self._verdicts[one.reading.uuid] = self._verdicts.get(one.reading.uuid), one.verdict
-        if old is not one.verdict and (old in _IDLE or one.verdict in _IDLE):
-            name = device_name(one.reading)
-            log.info("%s (%s) is %s: %s", one.reading.uuid, name or "no number", one.verdict.value, one.reason)
+
+def _tell_device(one: DeviceVerdict, old: Verdict | None) -> None:
+    if old is not one.verdict and (old in _IDLE or one.verdict in _IDLE):
+        name = device_name(one.reading)
+        log.info("%s (%s) is %s: %s", one.reading.uuid, name or "no number", one.verdict.value, one.reason)

@@ -157,6 +157,16 @@ def test_a_divided_gpu_is_its_instances(scenario):
     assert second.uuid == "MIG-2"
 
 
+def test_instances_that_come_and_go_leave_nothing_behind(scenario):
+    """A GPU that is divided anew a hundred times is remembered as it is now."""
+    door = NvmlDoor()
+    for number in range(100):
+        scenario.devices = [Device(GPU, mig=1), Device(f"MIG-{number}", parent=GPU, gi=1)]
+        scenario.write()
+        assert [one.uuid for one in read(door).devices] == [f"MIG-{number}"]
+    assert [len(kept) for kept in (door._known, door._asked_until_us, door._gpm)] == [1, 1, 1]
+
+
 def test_a_silent_driver_is_given_up_and_read_later(scenario):
     """The reading ends at its deadline; when the driver answers again, so does the door."""
     scenario.devices = [Device(GPU)]
