@@ -23,7 +23,6 @@ class Kubelet(PodResourcesListerServicer):
         self.code = None
         self.gate = threading.Event()
         self.gate.set()
-        self.calls = 0
 
     def give(self, pod, *identifiers, namespace="ns", resource="nvidia.com/gpu"):
         """From now on the pod is listed with these devices."""
@@ -39,7 +38,6 @@ class Kubelet(PodResourcesListerServicer):
         self.answer.pod_resources.append(api.PodResources(name=pod, namespace=namespace, containers=[container]))
 
     def List(self, request, context):  # noqa: N802 - the wire's name
-        self.calls += 1
         self.gate.wait()
         if self.code is not None:
             context.abort(self.code, "a test says so")
