@@ -44,7 +44,7 @@ class RunTerm:
 
     def __init__(self, plane: ControlPlane, settings: RunSettings, endpoints: str, journal: RunJournal) -> None:
         self._api = MemoryApi(plane.server)
-        self._policy = settings.policy
+        self._settings = settings
         self._masters = MasterConnections()
         build = BuildSettings(
             image=IMAGE,
@@ -68,7 +68,10 @@ class RunTerm:
     async def run(self) -> None:
         """Lead until cancelled."""
         await self._api.create(CUSTOM_RESOURCE_DEFINITIONS, _DEFINITION)
-        await self._api.create(CONFIG_MAPS, policy_config_map(self._policy, namespace="default"))
+        readable = policy_config_map(
+            self._settings.policy, namespace="default", moves_servers=self._settings.moves_servers
+        )
+        await self._api.create(CONFIG_MAPS, readable)
         async with self._masters, asyncio.TaskGroup() as tasks:
             tasks.create_task(self.term.run(), name="term")
             tasks.create_task(self._hung.run(), name="hung processes")

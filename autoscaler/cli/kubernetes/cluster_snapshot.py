@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +37,14 @@ from autoscaler.manifests.documents import read_documents
 from autoscaler.operator.job.job_pods import own_pods, roles_of
 from autoscaler.operator.job.job_record import is_ratio_measured
 from autoscaler.operator.job.recovery import FoundJob, recover_life
-from autoscaler.operator.process.policy_file import POLICY, POLICY_KEY, POLICY_LABELS, parse_policy
+from autoscaler.operator.process.policy_file import (
+    ELASTIC_SERVERS_KEY,
+    MOVE_SERVERS_KEY,
+    POLICY,
+    POLICY_KEY,
+    POLICY_LABELS,
+    parse_policy,
+)
 from autoscaler.snapshots import SnapshotContent
 
 PLANNER_ROLE: Final = "edl-planner-view"  # a ClusterRole of the chart, without a binding
@@ -46,6 +53,19 @@ NEEDS_ROLE: Final = (
     f"(kubectl create clusterrolebinding NAME --clusterrole={PLANNER_ROLE} --user=YOU)"
 )
 NO_HISTORY: Final = "the operator's windows and pauses cannot be read here and count as over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSetup:
+    """The operator's policy, what it may do with parameter servers, and `note`, which says where both come from.
+
+    Without a readable ConfigMap of the chart they are the defaults: of `parse_policy`, and of the chart.
+    """
+
+    note: str
+    policy: Policy = field(default_factory=lambda: parse_policy({}))
+    elastic_servers: bool = True
+    moves_servers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,25 +84,28 @@ class ClusterSnapshot:
 async def read_cluster_snapshot(api: Api, *, title: str, now_s: float) -> ClusterSnapshot:
     """The snapshot at `now_s` (Unix time, the cluster's clock here).  Raises ClusterError and CommandError."""
     listings, notes = await _list_all(api)
-    policy, policy_note = await find_policy(api)
+    setup = await find_setup(api)
     errors = JobErrors(lambda: now_s)
     store = ObjectCache(errors)
     for kind, listing in listings.items():
         store.apply_listing(kind, listing, requested_at_s=now_s)
     views = ViewBuilder(
         store,
-        reclaim=policy.reclaim,
+        reclaim=setup.policy.reclaim,
         offset_s=0.0,
         runtime_of=lambda job: _facts_of(job, store, views, now_s),
         expected=Expectations,
         errors=errors,
+        elastic_servers=setup.elastic_servers,
+        moves_servers=setup.moves_servers,
     )
     view = views.build(now_s)
     wrong = [f"tj/{name} is left out: {error}" for name, error in views.jobs.invalid.items()]
     wrong += [f"tj/{name} gets no pods: {why}" for name, why in views.jobs.refused.items()]
-    snapshot = SnapshotContent(made_by=f"{title}; {NO_HISTORY}; {policy_note}", now_s=now_s, policy=policy, view=view)
+    made_by = f"{title}; {NO_HISTORY}; {setup.note}"
+    snapshot = SnapshotContent(made_by=made_by, now_s=now_s, policy=setup.policy, view=view)
     return ClusterSnapshot(
-        snapshot=snapshot, origin=(NO_HISTORY, policy_note), omissions=(*notes, *wrong), classes=views.classes
+        snapshot=snapshot, origin=(NO_HISTORY, setup.note), omissions=(*notes, *wrong), classes=views.classes
     )
 
 
@@ -102,21 +125,26 @@ def facts_of(job: KubeJob, raw: Raw, pods: Iterable[Raw], *, has_master: bool, n
     )
 
 
-async def find_policy(api: Api) -> tuple[Policy, str]:
-    """The operator's policy, or the default one; and a note on where it comes from."""
-    default = parse_policy({})
+async def find_setup(api: Api) -> OperatorSetup:
+    """The operator's policy and its switches for servers, or the defaults, and a note on where they come from."""
     try:
         found = await _policies(api)
     except ClusterError as error:
-        return default, f"the default policy is used: the operator's cannot be read ({error})"
+        return OperatorSetup(note=f"the default policy is used: the operator's cannot be read ({error})")
     if not found:
-        return default, "the default policy is used: no ConfigMap of the chart holds one"
+        return OperatorSetup(note="the default policy is used: no ConfigMap of the chart holds one")
     raw = found[0]
     where = f"ConfigMap {text(raw, 'metadata', 'namespace')}/{text(raw, 'metadata', 'name')}"
     try:
-        return parse_policy(_load(text(raw, "data", POLICY_KEY))), f"the policy is that of {where}"
+        policy = parse_policy(_load(text(raw, "data", POLICY_KEY)))
     except InvalidSpecError as error:
-        return default, f"the default policy is used: in {where} {error}"
+        return OperatorSetup(note=f"the default policy is used: in {where} {error}")
+    return OperatorSetup(
+        note=f"the policy is that of {where}",
+        policy=policy,
+        elastic_servers=text(raw, "data", ELASTIC_SERVERS_KEY) != "false",
+        moves_servers=text(raw, "data", MOVE_SERVERS_KEY) == "true",
+    )
 
 
 async def _policies(api: Api) -> list[Raw]:

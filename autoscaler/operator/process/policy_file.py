@@ -35,6 +35,8 @@ POLICY: Final = ("edl-system", "edl-policy")
 
 POLICY_LABELS: Final = "app.kubernetes.io/part-of=edl"
 POLICY_KEY: Final = "policy.yaml"
+ELASTIC_SERVERS_KEY: Final = "elasticServers"
+MOVE_SERVERS_KEY: Final = "moveServers"
 
 LONGEST_S: Final = 31_536_000.0
 """A year; a longer duration is a mistake."""
@@ -77,11 +79,21 @@ def parse_policy(content: Mapping[str, Any]) -> Policy:
     return Policy(**({"reclaim": _DEFAULTS.reclaim} | given))
 
 
-def policy_config_map(policy: Policy, *, namespace: str) -> dict[str, Any]:
-    """Return a ConfigMap that holds the policy as the chart's does: commands of users read it there."""
+def policy_config_map(
+    policy: Policy, *, namespace: str, elastic_servers: bool = True, moves_servers: bool = False
+) -> dict[str, Any]:
+    """Return a ConfigMap that holds the policy as the chart's does: commands of users read it there.
+
+    The defaults are the chart's, of `operator.elasticServers` and `operator.moveServers`.
+    """
     key, _, value = POLICY_LABELS.partition("=")
     metadata = {"name": POLICY[1], "namespace": namespace, "labels": {key: value}}
-    return {"metadata": metadata, "data": {POLICY_KEY: json.dumps(format_policy(policy))}}
+    data = {
+        POLICY_KEY: json.dumps(format_policy(policy)),
+        ELASTIC_SERVERS_KEY: json.dumps(elastic_servers),
+        MOVE_SERVERS_KEY: json.dumps(moves_servers),
+    }
+    return {"metadata": metadata, "data": data}
 
 
 def format_policy(policy: Policy) -> dict[str, Any]:

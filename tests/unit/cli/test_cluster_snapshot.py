@@ -6,12 +6,13 @@ import pytest
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.api_errors import NO_DEFINITION
-from autoscaler.cli.kubernetes.cluster_snapshot import PLANNER_ROLE, find_policy, read_cluster_snapshot
+from autoscaler.cli.kubernetes.cluster_snapshot import PLANNER_ROLE, find_setup, read_cluster_snapshot
 from autoscaler.cli.kubernetes.describe_job import waiting_share_of
 from autoscaler.cli.output.planner_report import why_content, why_lines
 from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError, RefusedBy
-from autoscaler.domain import JobState, PodPhase, Reclaim, Role
+from autoscaler.domain import JobState, PodPhase, Policy, Reclaim, Role
+from autoscaler.operator.process.policy_file import policy_config_map
 from autoscaler.planner import plan
 from autoscaler.planner.counterfactual import PlanInputs, explain
 from autoscaler.snapshots import format_document, parse_document, to_document
@@ -130,9 +131,27 @@ def test_the_policy_is_the_operators_where_it_can_be_read(maps, reclaim, said):
     with stage() as (made, _), asyncio.Runner() as runner:
         for one in maps:
             made.make(kinds.CONFIG_MAPS, one)
-        policy, told = runner.run(find_policy(made.api))
-    assert policy.reclaim is reclaim
-    assert said in told
+        setup = runner.run(find_setup(made.api))
+    assert setup.policy.reclaim is reclaim
+    assert said in setup.note
+
+
+@pytest.mark.parametrize(
+    ("maps", "expected"),
+    [
+        ([], (True, False)),
+        ([policy_map("reclaim: planner")], (True, False)),
+        ([policy_config_map(Policy(), namespace="edl-system", elastic_servers=False)], (False, False)),
+        ([policy_config_map(Policy(), namespace="edl-system", moves_servers=True)], (True, True)),
+    ],
+)
+def test_servers_may_change_in_a_plan_where_the_operator_changes_them(maps, expected):
+    """`edl why` otherwise says that three servers are going to one, which nobody will do."""
+    with stage() as (made, place):
+        for one in maps:
+            made.make(kinds.CONFIG_MAPS, one)
+        capabilities = place.snapshot().view.capabilities
+    assert (capabilities.servers_elastic, capabilities.moves_servers) == expected
 
 
 def test_what_the_user_may_not_see_is_said(capsys):
