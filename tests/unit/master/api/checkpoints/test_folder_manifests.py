@@ -170,7 +170,7 @@ def test_files_of_cuts_that_were_given_up_go(storage, folder):
 
 def test_copies_of_a_group_that_can_no_more_be_committed_go(storage, folder):
     """Rule 87: a copy is committed above the head's step alone; one that is newer may be on its way (M11)."""
-    state = StateId(lineage=Lineage(2), generation=3, step=40)
+    state = StateId(lineage=Lineage(2), generation=3, step=40, is_stopped=True)
     done = storage.write_file("replica-2-3-40-a-1.npz", [b"x"])
     file = replace(FILE, name="replica-2-3-40-a-1.npz", size_bytes=done.size_bytes, digest=done.digest)
     head = replace(MANIFEST, id=ManifestId("head"), files=(file,), lineage=state.lineage, step=40, state=state)
@@ -181,6 +181,16 @@ def test_copies_of_a_group_that_can_no_more_be_committed_go(storage, folder):
         storage.write_file(name, [b"x"])
     folder.retain(frozenset({head.id}))
     assert storage.list("replica-") == kept
+
+
+def test_copy_that_ends_training_at_heads_step_may_be_on_its_way(storage, folder):
+    """Rules 87, 97: a script has stopped where a checkpoint was just made; the last one has the same step (M11)."""
+    state = StateId(lineage=Lineage(2), generation=3, step=40)
+    head = written(storage, folder, "head", lineage=state.lineage, step=40, state=state)
+    for name in ("replica-2-3-40-b-2.safetensors", "replica-2-3-39-b-1.safetensors"):
+        storage.write_file(name, [b"x"])
+    folder.retain(frozenset({head.id}))
+    assert storage.list("replica-") == ("replica-2-3-40-b-2.safetensors",)
 
 
 def test_copies_of_another_history_of_the_folder_stay(storage, folder):
