@@ -19,8 +19,8 @@ def digest_of(data: Any) -> str:
 def _add(digest: Any, data: Any) -> bool:
     """False for what cannot be compared."""
     match data:
-        case torch.Tensor():
-            whole = data.detach().cpu().contiguous()
+        case torch.Tensor() if data.layout == torch.strided and not data.is_nested:
+            whole = data.detach().cpu().resolve_conj().resolve_neg().contiguous()
             digest.update(f"{whole.dtype} {tuple(whole.shape)}".encode())
             digest.update(whole.view(-1).view(torch.uint8).numpy())
         case np.ndarray() if data.dtype.kind in "biufcSU":

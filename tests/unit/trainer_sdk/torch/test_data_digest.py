@@ -23,6 +23,8 @@ def test_equal_data_have_equal_digests_whatever_their_memory_is():
     """Strides and the place in memory are of no matter."""
     strided = torch.arange(6.0).view(3, 2).T.contiguous().T.reshape(2, 3)
     assert digest_of(batch()) == digest_of(batch(x=strided)) != ""
+    lazy = torch.tensor([1 + 2j]).conj()
+    assert digest_of(lazy) == digest_of(lazy.resolve_conj()) != ""
 
 
 @pytest.mark.parametrize(
@@ -47,3 +49,6 @@ def test_what_cannot_be_compared_has_none():
     """Nobody is warned of it."""
     assert digest_of(batch(more=object())) == ""
     assert digest_of(np.array([object()])) == ""
+    assert digest_of(batch(edges=torch.eye(2).to_sparse())) == ""
+    ragged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    assert digest_of(batch(texts=ragged)) == ""
