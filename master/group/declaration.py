@@ -17,6 +17,7 @@ from master.api.positions import MAX_POSITION
 from master.group.group_state import GroupState, GroupTurn, Replica
 from master.job.domain.durable_records import DatasetRecord, RecordDataset
 from master.job.domain.effects import Persist
+from master.job.state.trainer_failures import clear_positions
 
 _HINT: Final = "Declare the same, or start another job (another name and checkpoint folder)"
 
@@ -56,7 +57,11 @@ def handle_declare(turn: GroupTurn, replica: Replica, message: Declare) -> None:
 
 def handle_recorded(turn: GroupTurn, write: RecordDataset) -> None:
     """The declaration is durable: all that declared it are answered.  What was said of another end is forgotten."""
-    turn.change(dataset=write.record, pending_declaration=None, is_final_saved=False, told_end=())
+    turn.change(dataset=write.record, pending_declaration=None, final_saver=None, is_final_saved=False, told_end=())
+    if write.old is not None:  # the trainers that had done more steps than head are gone
+        left_out = write.old.dataset.everything - write.record.dataset.everything
+        failures = clear_positions(turn.state.failures, left_out) if left_out else turn.state.failures
+        turn.change(newest=turn.state.head_state.state.step, failures=failures)
     for replica in turn.state.members.values():
         if replica.has_declared:
             turn.send(replica.key, Declared(dataset=write.record.dataset, tables=()))

@@ -134,11 +134,15 @@ def handle_progress(turn: GroupTurn, replica: Replica, said: GroupProgress) -> N
 
 
 def _learn(turn: GroupTurn, replica: Replica) -> None:
-    """The largest number and the newest step that anybody has heard of (rule 64)."""
+    """The largest number and the newest step that anybody has heard of (rule 64).
+
+    More steps than the job has are of a trainer that was away while fewer epochs were declared (rule 98).
+    """
     state = turn.state
     largest = max(state.largest, replica.left, replica.generation)
     own: StateId | None = replica.state
-    newest = max(state.newest, own.step) if own is not None and own.lineage == state.number else state.newest
+    is_of_job = own is not None and own.lineage == state.number and (state.dataset is None or own.step <= state.steps)
+    newest = max(state.newest, own.step) if own is not None and is_of_job else state.newest
     if (largest, newest) != (state.largest, state.newest):
         turn.change(largest=largest, newest=newest)
         handle_steps_done(turn, newest)

@@ -191,14 +191,22 @@ def registration(member: MemberKey, **said) -> RegisterReplica:
 
 
 def offer_of(
-    own: StateId, stamp: int, *, offer: int = 1, shard: int = 0, shards: int = 1, skipped=EMPTY, contents: str = ""
+    own: StateId,
+    stamp: int,
+    *,
+    offer: int = 1,
+    shard: int = 0,
+    shards: int = 1,
+    skipped=EMPTY,
+    contents: str = "",
+    spec: DatasetSpec = SPEC,
 ) -> OfferState:
     file = FileRecord(
         name=f"s{own.step}-{own.generation}-{shard}",
         size_bytes=1,
         digest="d",
         lineage=own.lineage,
-        marks=copy_marks(SPEC, own.step, skipped, shard),
+        marks=copy_marks(spec, own.step, skipped, shard),
     )
     return OfferState(
         offer=offer, stamp=stamp, state=own, skipped=skipped, shard=shard, shards=shards, file=file, contents=contents

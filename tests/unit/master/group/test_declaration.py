@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from master import group
-from master.api.group_shares import total_steps
+from master.api.group_shares import step_positions, total_steps
 from master.api.master_status import JobPhase
-from master.api.messages.from_members import Declare
+from master.api.messages.from_members import Declare, Failed
 from master.api.messages.generations import GroupEnded, GroupPhase, StateId
 from master.api.messages.to_members import Declared, Refused
+from master.api.positions import EMPTY
 from tests.unit.master.group.group_driver import SPEC, STEPS, key, offer_of, registration, training
 
 
@@ -21,10 +22,11 @@ def of_epochs(epochs: int) -> Declare:
     )
 
 
-def ended(step=STEPS, *, is_stopped=False):
+def ended(step=STEPS, *, is_stopped=False, has_final_hook=False):
     """A group whose head holds this step, and whose trainers are gone."""
     driver, (first,) = training("t0", step=step)
     own = StateId(lineage=driver.state.number, generation=1, step=step, is_stopped=is_stopped)
+    driver.say(first, registration(first, generation=1, state=own, has_final_hook=has_final_hook))
     driver.progress(first, 1, step, state=own, phase=GroupPhase.DONE)
     driver.say(first, offer_of(own, 1))
     assert driver.durable.head.state == own
@@ -56,6 +58,18 @@ def test_more_epochs_go_on_from_the_last_step():
     assert (driver.state.failed, driver.state.is_complete) == ("", False)
 
 
+def test_script_without_the_final_hook_of_the_start_before_ends_too():
+    """Nobody is owed a hook that no script has."""
+    driver = ended(has_final_hook=True)
+    assert come(driver, 3) == [Declared(dataset=replace(SPEC, epochs=3), tables=())]
+    driver.pass_time(1.5)
+    number, last = driver.record.number, driver.state.steps
+    own = StateId(lineage=driver.state.number, generation=number, step=last)
+    driver.progress(key("t1"), number, last, phase=GroupPhase.DONE)
+    driver.say(key("t1"), offer_of(own, number, spec=replace(SPEC, epochs=3)))
+    assert driver.told(GroupEnded, key("t1")) == [GroupEnded()]
+
+
 def test_the_same_epochs_are_done():
     driver = ended()
     assert come(driver, SPEC.epochs)[-1] == GroupEnded()
@@ -85,6 +99,25 @@ def test_fewer_epochs_than_before_end_earlier():
     driver = ended(step=total_steps(replace(SPEC, epochs=1)))
     assert come(driver, 1)[-1] == GroupEnded()
     assert phase(driver) is JobPhase.COMPLETE
+
+
+def test_fewer_epochs_than_lost_trainers_had_done_count_from_head():
+    """Steps beyond the last checkpoint died with the trainers that did them, and so did what failed there (M4, 98)."""
+    driver, (first,) = training("t0", step=2)
+    driver.offer(first, 2, 1)
+    driver.progress(first, 1, STEPS - 1, made_in=1)
+    driver.say(first, Failed(positions=step_positions(SPEC, STEPS - 1), message="ValueError"))
+    driver.break_stream(first)
+    driver.pass_time(30)
+    assert driver.state.failures.suspects
+    assert come(driver, 1) == [Declared(dataset=replace(SPEC, epochs=1), tables=())]
+    driver.pass_time(1.5)
+    assert driver.record.suspects == EMPTY
+    status = group.status(driver.state, driver.now)
+    assert (status.group_step, status.group_steps, status.phase) == (2, STEPS // 2, JobPhase.TRAINING)
+    late = key("t0")  # had been cut off: what it holds is no part of the job
+    driver.say(late, registration(late, left=1, state=StateId(lineage=1, generation=1, step=STEPS - 1)))
+    assert group.status(driver.state, driver.now).group_step == 2
 
 
 def test_a_trainer_that_may_come_back_is_waited_for():
