@@ -43,11 +43,16 @@ def has_trouble(state: GroupState) -> bool:
 
 def _has_passed_stop(state: GroupState) -> bool:
     """True if a member works on the step after one that another member has stopped at: it waits in vain (rule 97)."""
-    here = [one for key in concerned(state) if (one := state.try_replica(key)) and not one.is_out]
-    stops = {
-        (one.generation, replace(one.state, is_stopped=False)) for one in here if one.state and one.state.is_stopped
+    here = [
+        (one.generation, one.state, one.phase)
+        for key in concerned(state)
+        if (one := state.try_replica(key)) and one.state and not one.is_out
+    ]
+    stops = {(generation, own.step) for generation, own, _ in here if own.is_stopped}
+    working = {
+        (generation, own.step) for generation, own, phase in here if phase in _IN_NEXT_STEP and not own.is_stopped
     }
-    return bool(stops) and any((one.generation, one.state) in stops for one in here if one.phase in _IN_NEXT_STEP)
+    return bool(stops & working)
 
 
 def _is_missed(state: GroupState, key: MemberKey) -> bool:

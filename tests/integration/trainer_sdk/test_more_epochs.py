@@ -26,6 +26,9 @@ with edl.open() as session:
     session.on_final(lambda arrays: finals.append(loader.step))
     loader = edl_torch.loader(session, records, epochs=epochs, global_batch=8, micro_batch=4, seed=5)
     for epoch in loader.epochs():
+        if loader.step == stop_after:
+            loader.stop()
+            break
         for x, numbers in loader:
             loader.backward(model(x).mean())
             optimizer.step()
@@ -99,3 +102,13 @@ def test_loop_left_after_a_stop_ends_the_job_and_goes_on_with_more_epochs(start,
     start.folder.rename(tmp_path / "before")
     at_once, _ = start(3)
     assert order(at_once["trained"]) == order(first["trained"] + more["trained"])
+
+
+def test_script_may_stop_before_it_has_trained_a_step(start):
+    """As one does that finds in its own state that it has trained enough: what it had loaded is the last checkpoint."""
+    start(2, stop_after=4)
+    again, error = start(3, stop_after=4)
+    assert error == ""
+    assert (again["trained"], again["step"], again["finals"], again["ended"]) == ([], 4, [4], True)
+    head = read_checkpoint(str(start.folder)).head
+    assert (head.step, head.state.is_stopped, head.dataset.epochs) == (4, True, 3)

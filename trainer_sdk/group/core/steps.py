@@ -157,13 +157,19 @@ def handle_stop(state: MemberState) -> MemberStep:
     """Rule 97: this replica's state is the last one, now or once the step in hand is applied.
 
     The others learn it as it travels.  A step that is not complete here is given up.  The job's last step is the last
-    one anyway, and its state has one id.
+    one anyway, and its state has one id.  A state that was loaded from a checkpoint of an older lineage, of which nothing
+    more is committed, is named as this generation's, which all members loaded it in.
     """
+    own, lineage = state.state, state.lineage if state.record is None else state.record.lineage
     if state.is_all_done:
         return MemberStep(state)
-    if state.phase in (MemberPhase.COMPLETE, MemberPhase.CONTRIBUTED, MemberPhase.TRANSFER) or state.state is None:
+    if state.phase in (MemberPhase.COMPLETE, MemberPhase.CONTRIBUTED, MemberPhase.TRANSFER) or own is None:
         return MemberStep(changed(state, must_stop=True))
-    return MemberStep(changed(state, state=replace(state.state, is_stopped=True), is_step_given=False))
+    if own.lineage != lineage:
+        if state.phase is not MemberPhase.BOUNDARY:  # it is loaded again by then
+            return MemberStep(changed(state, must_stop=True))
+        own = StateId(lineage=lineage, generation=state.number, step=own.step)
+    return MemberStep(changed(state, state=replace(own, is_stopped=True), is_step_given=False))
 
 
 def _unused_promise(state: MemberState) -> tuple[AbortGroup, ...]:

@@ -21,6 +21,7 @@ from master.api.messages.to_members import Declared, Fenced, OfferAnswered, Refu
 from master.api.positions import EMPTY
 from trainer_sdk.group.core import copies, membership, steps, sync
 from trainer_sdk.group.core.member_events import (
+    AbortGroup,
     CopyDue,
     CopyNow,
     CopyTaken,
@@ -93,7 +94,7 @@ def handle_member(state: MemberState, event: GroupEvent) -> MemberStep:  # noqa:
         case GraceEnded():
             return membership.go(replace(state, copy=None))
         case GroupEnded():
-            return MemberStep(replace(state, ended=state.ended if _is_saver(state) else event))
+            return _end(state, event)
         case _:
             return _handle_stream(state, event)
 
@@ -145,6 +146,13 @@ def leave_job(reason: str) -> tuple[TellMaster, ...]:
 def give(state: MemberState) -> MemberState:
     """The script has been given the step that `script_work.next_work` names."""
     return changed(state, is_step_given=True, newest_given=max(state.newest_given, state.step), copy_shards=0)
+
+
+def _end(state: MemberState, event: GroupEnded) -> MemberStep:
+    """A collective in which this member waits for one that takes part in no more ends (rule 97), no other one."""
+    is_waiting = state.phase in (MemberPhase.SYNC, MemberPhase.TRANSFER, MemberPhase.CONTRIBUTED) or state.is_step_given
+    aborts = (AbortGroup(number=state.number),) if is_waiting else ()
+    return MemberStep(replace(state, ended=state.ended if _is_saver(state) else event), aborts)
 
 
 def _is_saver(state: MemberState) -> bool:

@@ -147,13 +147,18 @@ def test_a_stop_holds_until_more_epochs_are_declared():
     assert (phase(driver), group.status(driver.state, driver.now).stopped_at) == (JobPhase.TRAINING, None)
 
 
-def test_one_that_has_stopped_and_one_that_works_on_break_the_generation():
-    """Rule 97: the other waits in vain for the next step; not if it is still applying the last one, or stops too."""
+@pytest.mark.parametrize("older", [0, 1])
+def test_one_that_has_stopped_and_one_that_works_on_break_the_generation(older):
+    """Rule 97: the other waits in vain for the next step; not if it is still applying the last one, or stops too.
+
+    The other's state is of the same step, though its id is that of an older checkpoint.
+    """
     driver, (first, second) = training("t0", "t1", step=3)
     stopped = StateId(lineage=driver.state.number, generation=1, step=4, is_stopped=True)
     driver.progress(first, 1, 4, state=stopped, phase=GroupPhase.DONE)
     driver.progress(second, 1, 3, phase=GroupPhase.SCRIPT)
     driver.progress(second, 1, 4, phase=GroupPhase.SCRIPT)
     assert driver.state.broken == 0
-    driver.progress(second, 1, 4, phase=GroupPhase.REDUCE)
+    loaded = StateId(lineage=driver.state.number - older, generation=1, step=4)
+    driver.progress(second, 1, 4, phase=GroupPhase.REDUCE, state=loaded)
     assert driver.state.broken == 1

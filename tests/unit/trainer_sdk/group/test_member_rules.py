@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from master.api.group_shares import step_positions
-from master.api.identities import DatasetSpec, Incarnation, ManifestId
+from master.api.identities import DatasetSpec, Incarnation, Lineage, ManifestId
 from master.api.messages.checkpoint_files import FileRecord
 from master.api.messages.from_members import Declare, Failed
 from master.api.messages.generations import (
@@ -63,6 +63,7 @@ from trainer_sdk.group.core.member_events import (
     StateTaken,
     StepApplied,
     StepReduced,
+    StopAsked,
     StreamOpened,
     TakeCopy,
     TellMaster,
@@ -654,6 +655,37 @@ def test_last_step_is_not_the_end():
     ended, _ = feed(state, GroupEnded(final_saver=True), GroupEnded())
     finish = GroupFinish(reason=FinishReason.ENDED, final_saver=True)
     assert next_work(ended) == FinishScript(finish=finish)
+
+
+def test_end_ends_the_wait_for_a_member_that_has_stopped_alone():
+    """Rule 97: in the next step, or in a sync; not a collective between two steps, as that of an evaluation."""
+    end = GroupEnded()
+    assert feed(give(synced(step=2)), end)[1] == (AbortGroup(number=1),)
+    contributed, _ = feed(give(synced(step=2)), StepReduced())
+    assert feed(contributed, end)[1] == (AbortGroup(number=1),)
+    entered, _ = feed(fresh(0), NewGeneration(record=record_of(1, 0, 1)))
+    assert feed(entered, end)[1] == (AbortGroup(number=1),)
+    assert feed(synced(step=6), end)[1] == ()
+    state = give(synced(step=5))
+    applying = complete(state, word(state))
+    assert feed(applying, end)[1] == ()
+
+
+def test_stop_at_a_state_of_an_older_lineage_is_named_in_the_generation():
+    """Rules 87, 97: the checkpoint that it was loaded from was founded anew, and nothing more of its lineage counts."""
+    old = HeadState(state=sid(3, 2), manifest=ManifestId("m"))
+    record = replace(record_of(5, 0, 1, head=old), lineage=Lineage(LINEAGE + 1))
+    state = replace(fresh(0), lineage=record.lineage)
+    nothing = entry(record, None, is_fresh=True)
+    state, _ = feed(state, NewGeneration(record=record), GroupConnected(number=5))
+    waiting, _ = feed(state, StatesGathered(number=5, entries=(nothing, nothing)), StopAsked())
+    assert waiting.must_stop
+    state, _ = feed(state, StatesGathered(number=5, entries=(nothing, nothing)))
+    state, _ = feed(state, StateTaken(number=5, state=old.state, skipped=EMPTY), StopAsked())
+    own = StateId(lineage=record.lineage, generation=5, step=2, is_stopped=True)
+    assert (state.state, next_work(state)) == (own, TakeCopy(number=1, stamp=5, state=own, skipped=EMPTY))
+    again, _ = feed(replace(state, lineage=Lineage(9)), StopAsked())
+    assert again.state == own
 
 
 def test_words_survive_the_wire_and_garbage_is_refused():
