@@ -82,8 +82,8 @@ def _delete(storage: Storage, retired: Collection[Manifest], *, kept: Collection
 def _delete_given_up(storage: Storage, newest: Manifest, known: Collection[Manifest]) -> None:
     """Deletes servers' files of cuts that were given up, older than a cut that was kept, and a group's copies likewise.
 
-    A copy of a step that head has reached, or of an older lineage, is refused whoever offers it (rule 87): of head's own
-    step only once training ends with it, for a script may stop there, and that copy is the job's last one (rule 97).
+    A copy of a step that head has passed, or of an older lineage, is refused whoever offers it (87).  One of
+    head's own step may be the job's last, where a script has stopped there (97), until head ends training.
     Where another job has committed since this one began none is deleted: a file's name does not contain its job, and
     no manifest names yet what that job's servers have just written.
     """
@@ -98,8 +98,8 @@ def _delete_given_up(storage: Storage, newest: Manifest, known: Collection[Manif
     reached = (newest.lineage, newest.step)
     for name in storage.list("replica-") if newest.state is not None else ():
         copy = _try_copy(name)
-        is_refused = copy is not None and (copy < reached or (copy == reached and newest.is_complete))
-        if copy and is_refused and newest.founded <= copy[0] and name not in named:
+        is_passed = copy is not None and (copy < reached or (copy == reached and newest.is_complete))
+        if copy and is_passed and newest.founded <= copy[0] and name not in named:
             storage.delete(name)
 
 

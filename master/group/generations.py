@@ -5,7 +5,6 @@ Everything is derived from the record and from what members report, so any later
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from master.api.messages.generations import (

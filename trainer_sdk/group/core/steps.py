@@ -157,8 +157,8 @@ def handle_stop(state: MemberState) -> MemberStep:
     """Rule 97: this replica's state is the last one, now or once the step in hand is applied.
 
     The others learn it as it travels.  A step that is not complete here is given up.  The job's last step is the last
-    one anyway, and its state has one id.  A state that was loaded from a checkpoint of an older lineage, of which nothing
-    more is committed, is named as this generation's, which all members loaded it in.
+    one anyway, and its state has one id.  A state of an older lineage, of which nothing more is committed, is named as
+    this generation's, in which all members have loaded it from a checkpoint.
     """
     own, lineage = state.state, state.lineage if state.record is None else state.record.lineage
     if state.is_all_done:
