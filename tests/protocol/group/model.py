@@ -30,9 +30,7 @@ from tests.protocol.group.draft import GroupDraft
 from tests.protocol.group.masters import GroupEtcd
 from tests.protocol.group.settings import FAULTS, FIRST, NO_FAULTS, GroupSetting
 from tests.protocol.group.world import Bits, Collectives, GroupWorld, Member, Presence, put
-from trainer_sdk.group.core.member_events import (
-    DrainAsked,
-)
+from trainer_sdk.group.core.member_events import CopyDue, DrainAsked
 from trainer_sdk.group.core.member_state import MemberPhase
 
 
@@ -70,6 +68,10 @@ class GroupModel:
             draft = GroupDraft(setting, world, is_calm=True)
             change.act(draft)
             world = self._settled(draft)
+        if setting.wished:
+            draft = GroupDraft(setting, world, is_calm=True)
+            draft.tell(0, CopyDue())
+            world = draft.world
         return world
 
     def is_end(self, world: GroupWorld) -> bool:

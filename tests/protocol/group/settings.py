@@ -48,7 +48,8 @@ class GroupSetting:
     batch: int = 2  # positions of a step, and the most trainers that a generation has
     start: int = 2  # trainers that are there when the job begins
     fresh: int = 0  # trainers that may come later
-    copies: int = 1  # checkpoints before the last step
+    copies: int = 1  # checkpoints before the last step that the master asks for, at the earliest after the first step
+    wished: bool = False  # the first trainer's script asks for a checkpoint before the first step: a copy follows it
     shards: int = 1  # that a copy is large enough for
     begun: bool = False  # the first generation's sync is over, and what only adds interleavings happens at once
     overlap: bool = False  # after a take-over the old master goes on, and streams come to the new one one by one

@@ -128,7 +128,7 @@ BREAKS: Final = (
         name="position-from-books",
         rule="90: the data position is the file's",
         patches=((commits, "_record", _manifest_of(position_from_books)),),
-        setting=small(copies=1),
+        setting=small(wished=True),
         found=Found.CONTENT,
     ),
     GroupBreak(
@@ -142,14 +142,14 @@ BREAKS: Final = (
         name="sync-any-lineage",
         rule="93: states of an older lineage are nothing",
         patches=((sync, "entry_of", entered_with_any_lineage), (script_work, "entry_of", entered_with_any_lineage)),
-        setting=small(restore=1, copies=1, has_head=True),
+        setting=small(restore=1, wished=True, has_head=True),
         found=Found.GIVEN_UP,
     ),
     GroupBreak(
         name="commit-any-lineage",
         rule="93: copies of an older lineage are refused",
         patches=((commits, "_problem", _refused_but_for("it is of lineage")),),
-        setting=small(restore=1, copies=1, has_head=True),
+        setting=small(restore=1, wished=True, has_head=True),
         found=Found.GIVEN_UP,
     ),
     GroupBreak(
@@ -158,7 +158,7 @@ BREAKS: Final = (
         patches=tuple((module, "has_trouble", troubled_by_members_alone) for module in (generations, plans, reports)),
         setting=small(restore=1, copies=1, has_head=True, start=1, fresh=1),
         found=Found.STUCK,
-        states=6_000,
+        states=9_000,
     ),
     GroupBreak(
         name="skip-at-once",

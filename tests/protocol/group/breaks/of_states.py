@@ -128,14 +128,14 @@ BREAKS: Final = (
         name="order-rank",
         rule="70: the largest id is the source, not the lowest rank",
         patches=((StateId, "__lt__", never), (StateId, "__gt__", never)),
-        setting=small(suspect=1, copies=1),
+        setting=small(suspect=1, wished=True),
         found=Found.FORK,
     ),
     GroupBreak(
         name="head-no-candidate",
         rule="70: the head that the record names is a candidate",
         patches=((StateId, "__lt__", never),),
-        setting=small(kill=1, copies=1),
+        setting=small(kill=1, wished=True),
         found=Found.FORK,
     ),
     GroupBreak(
