@@ -155,9 +155,15 @@ def _child(node: yaml.Node, step: PathStep) -> tuple[int, yaml.Node] | None:
     return None
 
 
+class _Constructor(yaml.constructor.SafeConstructor):
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        """The scalar's text.  JSON escapes what is beyond U+FFFF as a surrogate pair, which YAML keeps as two."""
+        value = super().construct_scalar(node)
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
 def _to_plain(node: yaml.MappingNode) -> Mapping[str, Any]:
-    constructor = yaml.constructor.SafeConstructor()
-    content = constructor.construct_document(node)
+    content = _Constructor().construct_document(node)
     assert isinstance(content, dict)
     return content
 

@@ -113,7 +113,10 @@ class GroupLoader:
         """
         part = self._part
         if part is None:
-            raise UsageError("backward() without a micro-batch: call it once in each round of `for ... in loader`")
+            raise UsageError(
+                "backward() without a micro-batch: call it once in each round of a loop over this loader, which stands "
+                "in place of a DataLoader"
+            )
         self._part = None
         self._step.contribute(loss, part)
 
@@ -134,7 +137,8 @@ class GroupLoader:
 
         Worker processes start with each call, in the loader's `multiprocessing_context`.  Without one it is
         "forkserver", for this process has threads by now and forking it might hang: the data set is sent to the
-        workers by pickle, and the script keeps what it does under `if __name__ == "__main__":`.
+        workers by pickle, and the script keeps what it does under `if __name__ == "__main__":`.  `collate_fn` is not
+        taken over from the loader, as it may augment what is trained.
         """
         self._check_present()
         options: dict[str, Any] = {"num_workers": num_workers, "collate_fn": collate_fn}
@@ -184,7 +188,10 @@ class GroupLoader:
             self._part = part
             yield data
             if self._has_part:
-                raise UsageError("a round without backward(): call loader.backward(loss) once for each micro-batch")
+                raise UsageError(
+                    "a round without backward(): call loader.backward(loss) once for each micro-batch, in place of "
+                    "loss.backward()"
+                )
             if self._step.has_ended:
                 return
 

@@ -5,6 +5,8 @@ What is wrong with the job itself, `parsing` says of its document (`launched_job
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +16,7 @@ from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse_memory_bytes
 
 _MOST_GPUS: Final = 1024
+_RARELY_A_SCRIPTS: Final = frozenset({"--trainers", "--servers", "--sizes", "--dry-run", "--no-view"})
 
 
 def read_job(kind: str, options: dict[str, Any]) -> LaunchedJob:
@@ -54,6 +57,12 @@ def read_job(kind: str, options: dict[str, Any]) -> LaunchedJob:
         image=options["image"],
         namespace=options["namespace"] or "",
     )
+
+
+def misplaced_options(arguments: Sequence[str]) -> list[str]:
+    """Words for the script that edl launch has as options and scripts hardly ever: probably meant for it."""
+    words = [word.partition("=")[0] for word in takewhile(lambda word: word != "--", arguments)]
+    return [word for word in words if word in _RARELY_A_SCRIPTS]
 
 
 def _is_group(options: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from autoscaler.cli.arguments.launch_options import read_job
+from autoscaler.cli.arguments.launch_options import misplaced_options, read_job
 from autoscaler.cli.arguments.launch_types import Counts, EnvironmentVariable, ListedSizes, VirtualNodes
 from autoscaler.cli.arguments.launched_job import LaunchedJob, build_document, hide_values, option_of
 from autoscaler.cli.arguments.parameter_types import Duration
@@ -123,6 +123,8 @@ def launch(context: click.Context, /, **options: Any) -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind = options["on"] or (PlaceKind.KUBERNETES if context.find_root().info_name == PLUGIN else PlaceKind.LOCAL)
     job = read_job(kind, options)
+    for word in misplaced_options(options["arguments"]):
+        click.echo(f"edl: {word} after the script is the script's own; options of edl launch stand before it", err=True)
     content = build_document(job)
     document = _check_document(content, kind)
     if options["is_dry"]:

@@ -148,7 +148,7 @@ async def _show_view(run: LocalRun) -> None:
     console = Console()
 
     def frame() -> RenderableType:
-        hint = "stopping: pods leave within their grace, Ctrl-C kills" if run.is_stopping else "Ctrl-C stops it"
+        hint = "stopping, pods leave; Ctrl-C kills" if run.is_stopping else "Ctrl-C stops it"
         return draw(
             run.snapshot(),
             tuple(run.recorder.events)[-_EVENTS_SHOWN:],

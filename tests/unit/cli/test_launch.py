@@ -46,7 +46,12 @@ def container(found):
 def test_words_after_the_script_are_its_own(capsys):
     """Options of the same names, `--` and `-m` reach the script, as with torchrun."""
     words = ["--trainers", "9", "--", "-m", "-o", "--dry-run"]
-    found = document(capsys, "--trainers", "1:8", "--gpu", "1", "train.py", *words)
+    launch("--dry-run", "--trainers", "1:8", "--gpu", "1", "train.py", *words)
+    printed = capsys.readouterr()
+    assert (
+        printed.err == "edl: --trainers after the script is the script's own; options of edl launch stand before it\n"
+    )
+    found = yaml.safe_load(printed.out)
     assert container(found)["command"] == ["python", "train.py", *words]
     assert container(found)["resources"]["limits"] == {"nvidia.com/gpu": 1}
     assert (found["spec"]["trainer"]["minReplicas"], found["spec"]["trainer"]["maxReplicas"]) == (1, 8)

@@ -1,10 +1,11 @@
 """What `edl launch` was told, as a TrainingJob."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autoscaler.cli.arguments.launched_job import (
@@ -38,11 +39,18 @@ jobs = st.builds(
     max_restarts=st.integers(0, 100),
 ).flatmap(lambda job: kinds.map(lambda kind: replace(job, **kind)))
 
+SPOKEN = LaunchedJob(
+    name="a", command=("python", "\U0001f98a fox.py"), trainers=CountRange(least=1, most=2), cpu="1", memory="1Gi"
+)
+"""With a character that JSON escapes as two."""
 
-@given(jobs)
-def test_the_document_says_what_was_said(job):
-    """Through YAML and the parser of job files, every word of the command line arrives unchanged."""
-    documents, errors = read_text("edl launch", yaml.safe_dump(build_document(job)))
+
+@pytest.mark.parametrize("write", [yaml.safe_dump, json.dumps])
+@given(job=jobs)
+@example(job=SPOKEN)
+def test_the_document_says_what_was_said(write, job):
+    """Through YAML, or JSON, and the parser of job files, every word of the command line arrives unchanged."""
+    documents, errors = read_text("edl launch", write(build_document(job)))
     assert not errors
     (parsed,) = parse_documents(documents).jobs
     template = parsed.trainer.template
