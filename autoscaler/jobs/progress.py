@@ -14,6 +14,8 @@ from master.api.master_status import JobPhase, JobStatus, MemberStatus
 LONGEST_PROBLEM: Final = 1000
 """Longest problem text of a master, in characters: what a condition and an event can hold."""
 
+_HEAD, _CUT, _TAIL = 400, " ... ", LONGEST_PROBLEM - 405  # of a longer one
+
 _OVER_BACKOFF_LIMIT: Final = re.compile(r"\d+ failures in a row ")  # `master.job.trainers.trainer_loss.handle_failed`
 
 
@@ -148,8 +150,11 @@ def progress_of(status: JobStatus) -> JobProgress:
 
 
 def shortened(text: str) -> str:
-    """Return a job's text shortened to LONGEST_PROBLEM characters, without control characters."""
-    cut = text if len(text) <= LONGEST_PROBLEM else f"{text[: LONGEST_PROBLEM - 4]} ..."
+    """Return a job's text in at most LONGEST_PROBLEM characters, without control characters.
+
+    The middle goes: a traceback says first what failed, and last why.
+    """
+    cut = text if len(text) <= LONGEST_PROBLEM else text[:_HEAD] + _CUT + text[-_TAIL:]
     return "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in cut)
 
 

@@ -86,7 +86,10 @@ class GroupLoader:
         before = -1
         while (share := self._upcoming()) is not None:
             if share.epoch == before:
-                raise UsageError("epochs(): the loop over the batches was left before its epoch was trained")
+                raise UsageError(
+                    "epochs(): its epoch was not trained: iterate over this loader, not over a DataLoader, and to the "
+                    "end; loader.stop() ends training early"
+                )
             self._epoch = before = share.epoch
             yield share.epoch
         self._epoch = None

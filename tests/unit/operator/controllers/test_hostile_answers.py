@@ -87,10 +87,13 @@ def test_value_at_its_bound_is_read(path, value):
 
 def test_problem_is_cut_and_moves_no_terminal():
     """1 MiB was logged whole at every second poll; escape codes reach whoever reads the status."""
-    told = progress_of(decode_status(answer("problem", "\x1b[2Ja\x00b\n" + "x" * (1 << 20)))).problem
+    told = progress_of(
+        decode_status(answer("problem", "\x1b[2Ja\x00b\n" + "x" * (1 << 20) + "\nKeyError: why"))
+    ).problem
     assert len(told) == LONGEST_PROBLEM
     assert told.startswith("\ufffd[2Ja\ufffdb\nxxx")
-    assert told.endswith(" ...")
+    assert told.endswith("xxx\nKeyError: why"), "a traceback says last why"
+    assert " ... " in told
 
 
 def test_loss_of_two_trainers_that_diverge_is_no_infinity():

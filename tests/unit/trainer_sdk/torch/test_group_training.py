@@ -389,7 +389,7 @@ def no_mapping(script, loader, session):
     [
         (no_backward, "a round without backward"),
         (two_backwards, "backward\\(\\) without a micro-batch"),
-        (abandoned_epoch, "left before its epoch was trained"),
+        (abandoned_epoch, "its epoch was not trained"),
         (sparse_gradients, "use sparse=False, groups sum dense gradients"),
         (no_numbers, "what is no number"),
         (no_mapping, "return numbers to add up, by name"),
