@@ -7,12 +7,13 @@ what failed most often shrinks to the record that is to blame.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from master.api.group_shares import data_of, shares, step_of, step_positions, total_steps
 from master.api.messages.from_members import Failed
+from master.api.messages.generations import Generation
 from master.api.positions import EMPTY, PositionSet
 from master.group.group_state import GroupState, GroupTurn, Replica
 from master.job.domain.durable_records import SECOND, Instant, MemberKey, RecordQuarantine
@@ -25,7 +26,8 @@ PARTNER_NS: Final = 60 * SECOND
 def handle_failed(turn: GroupTurn, replica: Replica, failure: Failed) -> None:
     """The script raised: counted once per process; failures in a row end the job (M4)."""
     state = turn.state
-    in_flight = failure.positions & _blamed(state, replica.key)
+    own_step = {replica.state.step} if replica.state else set()  # told just before: what others have done may be old
+    in_flight = failure.positions & _blamed(state, _share_of(state, replica.key, own_step))
     _count(turn, replica.key, in_flight, failure.message, has_raised=True, has_worked=replica.has_worked)
     failures, limit = turn.state.failures, state.config.backoff_limit
     if state.failed:
@@ -43,21 +45,34 @@ def handle_backoff_limit(turn: GroupTurn, event: BackoffLimitSet) -> None:
 
 
 def share_in_flight(state: GroupState, key: MemberKey) -> PositionSet:
-    """What this member of the record may have had in hand, by what the others have done; nothing for others."""
-    current, dataset = state.current, state.dataset.dataset if state.dataset else None
-    ranks = state.roster.current
-    if current is None or dataset is None or key not in state.roster.listed:
-        return EMPTY
+    """What this member may have had in hand, by what the others have done; nothing after the last step."""
+    _, ranks = _training(state)
     heard = [one.state for other in ranks if other != key and (one := state.try_replica(other)) and not one.is_lost]
-    steps = {own.step for own in heard if own is not None and own.lineage == state.number}
+    known = [own for own in heard if own is not None and own.lineage == state.number]
     own = state.try_replica(key)
-    if not steps and own and own.state:
-        steps = {own.state.step}
+    if not known and own and own.state:
+        known = [own.state]
+    if any(one.is_stopped for one in known):
+        return EMPTY
+    return _share_of(state, key, {one.step for one in known})
+
+
+def _share_of(state: GroupState, key: MemberKey, steps: Iterable[int]) -> PositionSet:
+    """The member's part of these steps; nothing for one that does not train."""
+    (record, ranks), dataset = _training(state), state.dataset.dataset if state.dataset else None
     share = EMPTY
+    if record is None or dataset is None or key not in ranks:
+        return share
     for step in steps:
         if step < total_steps(dataset):
-            share |= shares(current, step_positions(dataset, step))[ranks.index(key)]
+            share |= shares(record, step_positions(dataset, step))[ranks.index(key)]
     return share
+
+
+def _training(state: GroupState) -> tuple[Generation | None, tuple[MemberKey, ...]]:
+    """The generation that trains, with its ranks: until the sync of a plan the one that it is planned from."""
+    before = state.before
+    return (state.current, state.roster.current) if before is None else (before, state.roster.before)
 
 
 def to_try(state: GroupState) -> PositionSet:
@@ -91,10 +106,10 @@ def partner_until(state: GroupState) -> Instant:
     return Instant(state.broken_at + PARTNER_NS)
 
 
-def _blamed(state: GroupState, key: MemberKey) -> PositionSet:
-    """What a failure of this member counts against: of the rank that tries suspects these alone."""
-    share, current = share_in_flight(state, key), state.current
-    is_trial = current is not None and bool(share) and share <= current.suspects
+def _blamed(state: GroupState, share: PositionSet) -> PositionSet:
+    """What a failure with this share counts against: of the rank that tries suspects these alone."""
+    record, _ = _training(state)
+    is_trial = record is not None and bool(share) and share <= record.suspects
     return share & state.failures.suspects if is_trial else share
 
 
@@ -102,7 +117,7 @@ def judge_losses(turn: GroupTurn) -> None:
     """The shares of lost members are counted against; those that failed too often are recorded as skipped (94)."""
     state = turn.state
     for key, has_worked in state.counted:
-        if share := _blamed(state, key):
+        if share := _blamed(state, share_in_flight(state, key)):
             _count(turn, key, share, "it was lost in the middle of a step", has_raised=False, has_worked=has_worked)
     turn.change(counted=())
     quarantine(turn)

@@ -293,7 +293,11 @@ class MemberRuntime:
         self._handle(StopAsked())
 
     def script_failed(self, message: str, *, is_misuse: bool) -> None:
-        """Tells the master that the script raised in the step in hand (M4); misuse is not the fault of its records."""
+        """Tells the master that the script raised in the step in hand (M4); misuse is not the fault of its records.
+
+        A report comes first: the master compares what was in hand with the step that this process is at.
+        """
+        self._handle(self._times.report(self.metrics))
         self._handle(ScriptRaised(message=message, is_in_step=self._times.is_in_step, is_misuse=is_misuse))
 
     def final_hook_done(self) -> None:

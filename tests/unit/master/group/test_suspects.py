@@ -8,6 +8,7 @@ from master import group
 from master.api.group_shares import shares, step_positions
 from master.api.master_status import JobPhase
 from master.api.messages.from_members import Failed
+from master.api.messages.generations import GroupPhase, StateId
 from master.api.messages.to_members import Refused
 from master.api.positions import PositionSet
 from tests.unit.master.group.group_driver import CONFIG, SPEC, key, training
@@ -137,3 +138,41 @@ def test_scripts_that_raise_in_a_row_fail_the_job():
     assert status.phase is JobPhase.FAILED
     assert "2 failures in a row" in status.problem
     assert any(isinstance(said, Refused) for _, said in driver.sent)
+
+
+def test_what_raised_is_counted_however_old_the_reports_of_the_others_are():
+    """Steps may take less time than passes between two reports: the process that raised tells its own step first."""
+    driver, (_, second) = training("t0", "t1", step=1)
+    share = shares(driver.record, step_positions(SPEC, 6))[1]
+    driver.progress(second, driver.record.number, 6)
+    driver.say(second, Failed(positions=share, message="ValueError"))
+    assert driver.state.failures.suspects == share
+
+
+def test_members_of_a_group_that_changes_are_blamed_for_what_they_had_before():
+    """Rules 63, 79: while a plan is connected its members train the shares of the generation before."""
+    driver, (first, second) = training("t0", "t2", step=3)
+    before = driver.record
+    driver.join("t1")
+    driver.pass_time(1.5)
+    assert driver.record.planned_from == before.number
+    share = shares(before, step_positions(SPEC, 3))[1]
+    driver.break_stream(second)
+    driver.pass_time(2.5)
+    driver.report(first, driver.record.number, driver.state.try_replica(first).state)
+    driver.pass_time(2.5)
+    assert driver.state.failures.suspects == share
+
+
+def test_nothing_is_blamed_for_a_loss_after_the_last_step():
+    """Rule 97: a script has stopped, and nobody had a record in hand."""
+    driver, (first, second) = training("t0", "t1", step=3)
+    own = StateId(lineage=driver.state.number, generation=1, step=3, is_stopped=True)
+    for member in (first, second):
+        driver.progress(member, 1, 3, state=own, phase=GroupPhase.DONE)
+    driver.break_stream(second)
+    driver.pass_time(2.5)
+    driver.report(first, 1, own)
+    driver.pass_time(2.5)
+    assert driver.record.number > 1
+    assert driver.state.failures.is_clear
