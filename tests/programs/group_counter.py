@@ -1,9 +1,10 @@
 """A group member whose model counts how often each record was trained: `group_counter.py FOLDER MASTER ORDINAL`.
 
 FOLDER has a folder `sockets` of mode 0700 and the checkpoints; the result is NAME.json there.  The file `poison` names
-a position that kills whoever trains it.  With the file `hook` there is a final hook: it adds a line to `hooked`, kills
-its process if that is the first line, and else ends once the file `saved` is there.  Whoever finds the file `evaluate`
-between two steps removes it and evaluates for a while.  With the file `large` the replica is large enough for shards.
+a position that kills whoever trains it; with the file `raises` the script raises first.  With the file `hook` there is
+a final hook: it adds a line to `hooked`, kills its process if that is the first line, and else ends once the file
+`saved` is there.  Whoever finds the file `evaluate` between two steps removes it and evaluates for a while.  With the
+file `large` the replica is large enough for shards.
 """
 
 import json
@@ -105,6 +106,8 @@ def train(session: Session, replica: Counter, folder: Path) -> int:
     while (share := steps.next_step()) is not None:
         redone += share.is_redo
         if poison in share.positions:
+            if (folder / "raises").exists():
+                raise PoisonError
             os.kill(os.getpid(), signal.SIGKILL)
         gradient = np.zeros(DATASET.size, dtype=np.int64)
         if share.positions:
@@ -136,6 +139,10 @@ def variables_of(folder: Path, master: str, ordinal: int) -> dict[str, str]:
     }
 
 
+class PoisonError(Exception):
+    """A record that cannot be trained."""
+
+
 def main(folder: Path, master: str, ordinal: int) -> None:
     replica = LargeCounter() if (folder / "large").exists() else Counter()
     with open_session(variables_of(folder, master, ordinal)) as session:
@@ -154,4 +161,7 @@ def main(folder: Path, master: str, ordinal: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    try:
+        main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    except PoisonError:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from master.api.checkpoints.audit import read_checkpoint
+from master.api.group_shares import step_of, step_positions
 from master.api.master_status import JobPhase
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain.job_config import JobConfig
@@ -129,6 +130,20 @@ async def test_poison_record_is_left_out_alone(group):
         await members.wait_for("all three train", lambda now: trainers(now) == 3, replaces=True)
         skipped = [int(record) for record in RecordOrder(DATASET).records(found.quarantine)]
         await members.check_exact(0, 1, 2, skipped=skipped)
+
+
+async def test_poison_record_of_a_lone_trainer_is_left_out_however_quick_its_steps_are(group):
+    """M4: many steps fit between two reports; the master hears of the one that raised.  Its whole step is skipped."""
+    late = 140 * DATASET.size + 10
+    for name, text in (("poison", str(late)), ("raises", ""), ("hurry", "")):
+        (group.folder / name).write_text(text)
+    async with group() as members:
+        members.add(1)
+        found = await members.wait_for("a quarantine", lambda now: now.quarantine != EMPTY, replaces=True)
+        assert found.quarantine == step_positions(DATASET, step_of(DATASET, late))
+        assert len(found.failures) == JobConfig(servers=0).quarantine_after
+        skipped = [int(record) for record in RecordOrder(DATASET).records(found.quarantine)]
+        await members.check_exact(0, skipped=skipped)
 
 
 async def test_final_hook_outlives_the_member_and_the_master_that_began_it(group, etcd):
