@@ -84,7 +84,7 @@ def policy_config_map(
 ) -> dict[str, Any]:
     """Return a ConfigMap that holds the policy as the chart's does: commands of users read it there.
 
-    The defaults are the chart's, of `operator.elasticServers` and `operator.moveServers`.
+    The defaults are those of the chart's values operator.elasticServers and operator.moveServers.
     """
     key, _, value = POLICY_LABELS.partition("=")
     metadata = {"name": POLICY[1], "namespace": namespace, "labels": {key: value}}
