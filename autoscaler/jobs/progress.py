@@ -29,6 +29,7 @@ class JobProgress:
     store_problem: str = ""
     moves_problem: str = ""
     data_problem: str = ""
+    trainers_problem: str = ""
     total: int = 0
     done: int = 0
     committed: int = 0
@@ -117,6 +118,7 @@ def progress_of(status: JobStatus) -> JobProgress:
         store_problem=shortened(status.store_problem),
         moves_problem=shortened(status.moves_problem),
         data_problem=shortened(status.data_problem),
+        trainers_problem=shortened(status.trainers_problem),
         fell_back=shortened(status.fell_back),
         is_model_kept=status.is_model_kept,
         total=counts.total,
@@ -174,6 +176,7 @@ def merge_progress(before: JobProgress | None, now: JobProgress) -> JobProgress:
             checkpoint_problem="",
             store_problem="",
             moves_problem="",
+            trainers_problem="",
             checkpoint_age_s=None,
             connected=now.connected,
             training=0,
@@ -220,6 +223,7 @@ def _problems(progress: JobProgress) -> tuple[tuple[str, str], ...]:
         ("StoreUnavailable", progress.store_problem),
         ("BucketsLate", progress.moves_problem),
         ("DataDiffers", progress.data_problem),
+        ("TrainerHangs", progress.trainers_problem),
     )
 
 

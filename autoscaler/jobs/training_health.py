@@ -121,7 +121,7 @@ def training_verdict(report: MasterReport) -> HealthVerdict:
         return HealthVerdict(holds=False, reason=HealthReason.PROBLEM, message=message)
     if progress.phase in TRAINING_PHASES:
         message = f"phase of the master: {progress.phase}"
-        message = f"{message}; {progress.data_problem}" if progress.data_problem else message
+        message = "; ".join(filter(None, (message, progress.trainers_problem, progress.data_problem)))
         return HealthVerdict(holds=True, reason=HealthReason.TRAINING, message=message)
     if progress.phase is JobPhase.COMPLETE:
         return HealthVerdict(holds=False, reason=HealthReason.COMPLETE, message=progress.trained_text)

@@ -117,6 +117,7 @@ class JobStatus:
     group_step: int = 0  # steps that a group has done
     group_steps: int = 0  # ... of so many
     data_problem: str = ""  # of a group: trainers that have read other data at one position; training continues
+    trainers_problem: str = ""  # of a group: trainers that hang, and that the others train on without
     stopped_at: int | None = None  # the step after which a script ended a group's training, in head; None: none did
     resize_pause_s: float = 0.0  # of a group: how long its last change of members stopped it
 
@@ -135,6 +136,7 @@ _SMALL: Final = frozenset(
 _MOST: Final = {"waiting_share": 1.0, "checkpoint_age_s": LONGEST_AGE_S, "age_s": LONGEST_AGE_S}
 _ANY_LENGTH: Final = frozenset(
     {"problem", "message", "fell_back", "checkpoint_problem", "store_problem", "moves_problem", "data_problem"}
+    | {"trainers_problem"}
 )
 
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isfinite
+from typing import Final
 
 from master.api.group_shares import data_of
 from master.api.identities import MemberRole
 from master.api.master_status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
+from master.api.messages.generations import GroupPhase
 from master.api.positions import EMPTY, PositionSet
+from master.group import membership
 from master.group.ending import owes_final_save
 from master.group.group_state import CopyPhase, GroupState
 from master.group.membership import in_rank_order
 from master.job.domain.durable_records import SECOND, Instant
+
+MOST_NAMED: Final = 5  # trainers that one text names
+_IN_OWN_CODE: Final = "is in its script's own code, and has not asked for a step since"
+_SILENT: Final = "says nothing, as a process that is stopped"
 
 
 def status(state: GroupState, now: Instant) -> JobStatus:
@@ -69,6 +76,7 @@ def status(state: GroupState, now: Instant) -> JobStatus:
         group_step=state.newest,
         group_steps=state.steps,
         data_problem=state.data_problem,
+        trainers_problem=_left_behind(state, now),
         stopped_at=state.head_state.state.step if state.head_state.state.is_stopped else None,
         resize_pause_s=max((one.pause_s for one in state.members.values()), default=0.0),
     )
@@ -117,11 +125,26 @@ def _members(state: GroupState) -> Iterator[MemberStatus]:
             is_serving=not one.is_lost,
             leased=0,
             steps=one.steps_begun,
-            samples_per_s=one.samples_per_s,
+            samples_per_s=0.0 if one.is_lost else one.samples_per_s,
             metrics={name: value for name, value in one.metrics.items() if isfinite(value)},
             waiting_share=one.waiting_share,
             group_phase=str(one.phase),
         )
+
+
+def _left_behind(state: GroupState, now: Instant) -> str:
+    """Whom the others train on without; in whole minutes, so that the text does not change with each status."""
+    behind = membership.left_behind(state)
+    if not behind or state.failed or state.is_complete:
+        return ""
+    told = [
+        f"{one.key.name} {_IN_OWN_CODE if one.phase is GroupPhase.UNREADY else _SILENT}" for one in behind[:MOST_NAMED]
+    ]
+    if len(behind) > MOST_NAMED:
+        told.append(f"and {len(behind) - MOST_NAMED} more")
+    minutes = int(max(_age_s(one.moved_at, now) for one in behind) // 60)
+    since = f"for {minutes} min" if minutes else "for less than a minute"
+    return f"{'; '.join(told)}. The others have trained on without {'it' if len(behind) == 1 else 'them'} {since}"
 
 
 def _age_s(then: Instant, now: Instant) -> float:

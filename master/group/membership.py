@@ -27,6 +27,7 @@ LOADING_NS: Final = 600 * SECOND
 """How long a member that lives and reports may wait for its data loader, while the others wait for it."""
 _WAITING: Final = frozenset({GroupPhase.REDUCE, GroupPhase.SYNC})
 _BUSY: Final = frozenset({GroupPhase.COMPUTE, GroupPhase.LOAD, GroupPhase.SCRIPT})
+IN_SCRIPT: Final = _BUSY | {GroupPhase.UNREADY}
 
 
 def concerned(state: GroupState) -> tuple[MemberKey, ...]:
@@ -54,16 +55,31 @@ def in_rank_order(replicas: Sequence[Replica]) -> tuple[Replica, ...]:
 
 
 def candidates(state: GroupState) -> tuple[Replica, ...]:
-    """Processes that are out, alive and declared: whoever makes a record may take them (rule 75)."""
-    return in_rank_order([one for one in state.members.values() if one.is_out and one.has_declared and _is_usable(one)])
+    """Processes that are out, alive, declared and ready: whoever makes a record may take them (rule 75)."""
+    here = [one for one in state.members.values() if one.is_out and one.has_declared and _is_usable(one)]
+    if not all(map(_is_ready, here)):
+        survivors = frozenset(concerned(state))
+        here = [one for one in here if _is_ready(one) or one.key in survivors]
+    return in_rank_order(here)
+
+
+def left_behind(state: GroupState) -> tuple[Replica, ...]:
+    """Processes that may live, and that the others train on without: lost by silence, or not ready."""
+    survivors = frozenset(concerned(state))
+    here = (one for one in state.members.values() if one.is_connected and not one.is_released)
+    return in_rank_order([one for one in here if one.is_lost or not (_is_ready(one) or one.key in survivors)])
 
 
 def _is_usable(replica: Replica) -> bool:
     return not replica.is_lost and not replica.is_released and replica.is_connected
 
 
+def _is_ready(replica: Replica) -> bool:
+    return replica.phase is not GroupPhase.UNREADY
+
+
 def lose(turn: GroupTurn, replica: Replica) -> None:
-    """It is lost for the group; it stays known, and may come back by a report (rule 92)."""
+    """It is lost for the group; it stays known, and comes back once its script asks for a step (rules 75, 92)."""
     if not replica.is_lost:
         turn.put(replica, is_lost=True)
         count_loss(turn, replica)

@@ -56,7 +56,6 @@ def handle_register(turn: GroupTurn, said: RegisterReplica) -> None:
             has_declared=fresh.has_declared or said.generation > 0 or said.left > 0,
             heard_at=turn.now,
             window_ends=None,
-            is_lost=False,
         )
     )
     _learn(turn, replica)
@@ -85,17 +84,21 @@ def tell(turn: GroupTurn, key: MemberKey) -> None:
 
 
 def handle_left(turn: GroupTurn, replica: Replica, said: LeftGeneration) -> None:
-    """REPORT: a promise, so it never grows stale (rule 73)."""
+    """REPORT: a promise, so it never grows stale (rule 73).
+
+    A process answers BROKEN whatever its script does, so who was lost in its script's code stays lost (rule 75).
+    """
+    is_in_script = replica.phase in membership.IN_SCRIPT
     left = max(replica.left, said.left)
     replica = turn.put(
         replica,
         left=left,
         generation=replica.generation if replica.generation > left else 0,
         state=said.state,
-        phase=GroupPhase.OUT,
+        phase=GroupPhase.UNREADY if is_in_script else GroupPhase.OUT,
+        is_lost=replica.is_lost and is_in_script,
         moved_at=turn.now,
         heard_at=turn.now,
-        is_lost=False,
     )
     _learn(turn, replica)
     tell(turn, replica.key)  # it may have been elsewhere when the record was announced
@@ -122,7 +125,7 @@ def handle_progress(turn: GroupTurn, replica: Replica, said: GroupProgress) -> N
         has_worked=replica.has_worked or worked,
         heard_at=turn.now,
         moved_at=turn.now if moved else replica.moved_at,
-        is_lost=replica.is_lost and not (moved and generation == 0),
+        is_lost=replica.is_lost and said.phase is not GroupPhase.OUT,
     )
     _learn(turn, replica)
     if said.data_problem and not turn.state.data_problem:

@@ -79,8 +79,9 @@ def _of_status(status: JobStatus) -> Iterator[Metric]:
         status.store_problem,
         status.moves_problem,
         status.data_problem,
+        status.trainers_problem,
     )
-    for what, problem in zip(("training", "checkpoints", "store", "moves", "data"), texts, strict=True):
+    for what, problem in zip(("training", "checkpoints", "store", "moves", "data", "trainers"), texts, strict=True):
         problems.add_metric([what], int(bool(problem)))
     yield problems
     places = GaugeMetricFamily(f"{PREFIX}_positions", "Positions of the job by place.", labels=["place"])

@@ -41,7 +41,13 @@ def describe_status(status: JobStatus | None) -> str:
         for m in status.members
     )
     failure = status.failures[-1].message.splitlines()[-1:] if status.failures else []
-    told = (status.problem, status.checkpoint_problem, status.store_problem, status.moves_problem)
+    told = (
+        status.problem,
+        status.checkpoint_problem,
+        status.store_problem,
+        status.moves_problem,
+        status.trainers_problem,
+    )
     problems = "; ".join(filter(None, told)) or "no problem"
     return (
         f"{status.phase}, {problems}; term {status.term}, lineage {status.lineage}, "

@@ -3,8 +3,9 @@
 FOLDER has a folder `sockets` of mode 0700 and the checkpoints; the result is NAME.json there.  The file `poison` names
 a position that kills whoever trains it; with the file `raises` the script raises first.  With the file `hook` there is
 a final hook: it adds a line to `hooked`, kills its process if that is the first line, and else ends once the file
-`saved` is there.  Whoever finds the file `evaluate` between two steps removes it and evaluates for a while.  With the
-file `large` the replica is large enough for shards.
+`saved` is there.  Whoever finds the file `evaluate` between two steps removes it and evaluates for a while.  Trainer 1
+hangs in its step while the file `hang-1` is there, and so on.  With the file `large` the replica is large enough for
+shards.
 """
 
 import json
@@ -96,7 +97,7 @@ def evaluate(folder: Path) -> None:
         time.sleep(EVALUATION_S)
 
 
-def train(session: Session, replica: Counter, folder: Path) -> int:
+def train(session: Session, replica: Counter, folder: Path, ordinal: int) -> int:
     """Counts records until the loop is over; how many steps came again."""
     steps = session.group_steps(
         DATASET.name, size=DATASET.size, epochs=DATASET.epochs, global_batch=DATASET.batch_size, seed=DATASET.seed
@@ -112,6 +113,8 @@ def train(session: Session, replica: Counter, folder: Path) -> int:
         gradient = np.zeros(DATASET.size, dtype=np.int64)
         if share.positions:
             np.add.at(gradient, steps.records(share.positions), 1)
+        while (folder / f"hang-{ordinal}").exists():
+            time.sleep(PAUSE_S)
         if not (folder / "hurry").exists():
             time.sleep(PAUSE_S)
         update = np.full(replica.weights.shape, len(share.positions), dtype=np.float32)
@@ -149,7 +152,7 @@ def main(folder: Path, master: str, ordinal: int) -> None:
         session.replicate(replica)
         if (folder / "hook").exists():
             session.on_final(lambda _: run_hook(folder, ordinal))
-        redone = train(session, replica, folder)
+        redone = train(session, replica, folder, ordinal)
         result = {
             "reason": "ended" if session.has_ended else "drained",
             "counts": replica.counts.tolist(),

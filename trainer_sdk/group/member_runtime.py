@@ -136,6 +136,7 @@ class MemberRuntime:
 
     def begin_step(self) -> StepShare | GroupFinish:
         with self._times.asking():
+            self._tell_ready()
             return self._next_step()
 
     def _next_step(self) -> StepShare | GroupFinish:
@@ -156,6 +157,12 @@ class MemberRuntime:
             if isinstance(work, FinishScript):
                 return work.finish
             self._carry_out(work)
+
+    def _tell_ready(self) -> None:
+        """Who is in no generation is listed once its script asks, so the master hears of it at once (rule 75)."""
+        with self._changed:
+            if self._state.phase is MemberPhase.OUT:
+                self._handle(self._times.report(self.metrics))
 
     def all_reduce(self, array: HostArray, *, dtype: str = "") -> None:
         with self._changed:
@@ -252,6 +259,11 @@ class MemberRuntime:
 
         Raises CheckpointError when it could not be committed, MasterUnavailableError when no answer came.
         """
+        with self._times.asking():
+            self._tell_ready()
+            return self._next_checkpoint()
+
+    def _next_checkpoint(self) -> ManifestId:
         self._end_applied_step()
         began_s, copy, is_asked = monotonic(), 0, False
         while True:
@@ -462,8 +474,7 @@ class MemberRuntime:
 
     def _report(self) -> None:
         with self._changed:
-            report = self._times.report(self.metrics)
-        self._handle(report)
+            self._handle(self._times.report(self.metrics))
         if not self._is_closed:
             self._stream.after(self._report_every_s, self._report)
 
@@ -491,3 +502,5 @@ class MemberRuntime:
             if isinstance(message, OfferAnswered):
                 self._manifest, self._refusal = message.manifest or self._manifest, message.reason
             self._handle(cast(ToReplica, message))
+            if isinstance(message, ReplicaRegistered):  # its registration does not say where its script is
+                self._handle(self._times.report(self.metrics))

@@ -74,7 +74,8 @@ class Generation:
 class GroupPhase(StrEnum):
     """What a member of a group does; the master tells by it whether a silent step is one that stands still."""
 
-    OUT = "out"  # in no generation: waits for a record
+    OUT = "out"  # in no generation: its script waits for a step
+    UNREADY = "unready"  # in no generation, and in the script's code, which has not asked for a step since (rule 75)
     SYNC = "sync"  # all members compare their states
     TRANSFER = "transfer"  # a state is sent or received
     COMPUTE = "compute"  # in a step, before its collectives or between them

@@ -35,5 +35,7 @@ CONFIGS: Final[Mapping[str, GroupSetting]] = {
     "stop-full": GroupSetting(copies=0, shards=2, begun=True, faults=GroupFaults(stop=1, full=1)),
     "stop-alone": GroupSetting(copies=1, faults=GroupFaults(stop=1)),
     "stop-alone-kill": GroupSetting(copies=0, faults=GroupFaults(stop=1, kill=1)),
+    "hang": GroupSetting(copies=0, begun=True, faults=GroupFaults(hang=1)),
+    "hang-join": GroupSetting(fresh=1, batch=3, copies=0, hangs_for_good=True, begun=True, faults=GroupFaults(hang=1)),
     "take-over-kill": GroupSetting(copies=0, faults=GroupFaults(kill=1, take_over=1)),
 }

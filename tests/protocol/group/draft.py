@@ -12,7 +12,7 @@ from master.api.messages.from_members import MemberMessage
 from master.api.messages.generations import Generation, LeftGeneration, OfferState, RegisterReplica
 from master.api.positions import union
 from master.group.group_events import GroupCoreEvent as MasterEvent
-from master.job.domain.durable_records import Instant, MemberKey
+from master.job.domain.durable_records import Instant, MemberKey, RecordGeneration
 from master.job.domain.effects import CloseStream, Send
 from master.job.domain.job_events import MessageReceived, StreamBroken
 from tests.protocol.group import masters
@@ -151,6 +151,7 @@ class GroupDraft:
         self.world = self.world._replace(old_masters=tuple(others))
 
     def take_master_step(self, step: masters.GroupMasterStep) -> None:
+        self._check_listed(step.master)
         self.put_master(step.master)
         for effect in step.said:
             place = self._place_of(effect, step.master.state.term)
@@ -162,6 +163,20 @@ class GroupDraft:
                     self.set_member(place, inbox=(*member.inbox, effect.message))
             else:
                 self.break_stream(place)
+
+    def _check_listed(self, after: masters.GroupMaster) -> None:
+        """I9: no new record lists a script that is known to hang."""
+        known = [
+            one.writes for one in (self.world.master, *self.world.old_masters) if one.state.term == after.state.term
+        ]
+        behind = {one.core.incarnation for one in self.world.members if one.is_left_behind and one.core}
+        for write in after.writes if behind else ():
+            if isinstance(write, RecordGeneration) and not any(write in writes for writes in known):
+                listed = behind & {one.incarnation for one in write.new.current.members}
+                if listed:
+                    self.blame(
+                        f"I9: generation {write.new.current.number} waits for the script of {listed}, which hangs"
+                    )
 
     def _place_of(self, effect: Send | CloseStream, term: int) -> int | None:
         key = effect.to if isinstance(effect, Send) else effect.member
@@ -182,7 +197,7 @@ class GroupDraft:
         assert member.core is not None
         key = MemberKey(name=member.core.name, incarnation=member.core.incarnation)
         term = member.link
-        self.set_member(place, link=0, inbox=(), outbox=())
+        self.set_member(place, link=0, inbox=(), outbox=(), is_left_behind=False)
         self.master_handles(StreamBroken(member=key), term=term)
 
     # ---- collectives ------------------------------------------------------------------------------------------------

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Final
 
 from master import group as master_group
 from master.api.group_shares import data_of
 from master.api.identities import Lineage, Term
+from master.api.messages.generations import GroupPhase
 from master.api.positions import PositionSet
 from master.group import group_events
-from master.job.domain.durable_records import DurableWrite, Instant, SwapHead
+from master.job.domain.durable_records import DurableWrite, Instant, MemberKey, SwapHead
 from master.job.domain.job_events import (
     ManifestWritten,
     Persisted,
@@ -25,6 +27,8 @@ from tests.protocol.group.draft import GroupDraft
 from tests.protocol.group.masters import GroupEtcd
 from tests.protocol.group.settings import GroupSetting
 from tests.protocol.group.world import Bits, GroupWorld, Presence
+
+IN_OWN_CODE: Final = (GroupPhase.COMPUTE, GroupPhase.LOAD, GroupPhase.SCRIPT)
 
 
 def master_changes(setting: GroupSetting, world: GroupWorld) -> Iterator[Change]:
@@ -60,9 +64,7 @@ def _deadline_changes(world: GroupWorld, at: Instant, deadline: group_events.Gro
             elif world.copies:
                 yield Change(label, lambda draft: _copy_due(draft, act))
         case ReconnectWindowEnded(member=key) | group_events.ReplicaSilent(member=key):
-            member = next((one for one in world.members if one.core and one.core.incarnation == key.incarnation), None)
-            is_dead = member is None or member.presence is not Presence.HERE
-            yield Change(f"{label} {key.name}", act, "" if is_dead else "suspect")
+            yield _loss(world, key, f"{label} {key.name}", act)
         case group_events.LeaveDue(member=key):
             member = next((one for one in world.members if one.core and one.core.incarnation == key.incarnation), None)
             is_dead = member is None or member.presence is not Presence.HERE
@@ -73,6 +75,26 @@ def _deadline_changes(world: GroupWorld, at: Instant, deadline: group_events.Gro
                 one.presence is Presence.HERE and one.link != world.master.state.term for one in world.members
             )
             yield Change(label, act, "suspect" if is_late else "")
+
+
+def _loss(world: GroupWorld, key: MemberKey, label: str, act: Callable[[GroupDraft], None]) -> Change:
+    """No suspicion where the process is dead, or its script hangs."""
+    for place, member in enumerate(world.members):
+        if member.core and member.core.incarnation == key.incarnation and member.presence is Presence.HERE:
+            if member.is_hanging and member.link:
+                return Change(label, lambda draft, at=place: _lose_hanging(draft, at, act))
+            return Change(label, act, "suspect")
+    return Change(label, act)
+
+
+def _lose_hanging(draft: GroupDraft, place: int, act: Callable[[GroupDraft], None]) -> None:
+    """The master holds a script that hangs for lost; I9 counts from here on if it knows where the script is."""
+    core = draft.member(place).core
+    assert core is not None
+    known = draft.world.master.state.members.get(core.name)
+    if known is not None and known.phase in IN_OWN_CODE:
+        draft.set_member(place, is_left_behind=True)
+    act(draft)
 
 
 def _write(draft: GroupDraft) -> None:
@@ -142,6 +164,7 @@ def _take_over(draft: GroupDraft) -> None:
     step = masters.started(draft.setting.config, etcd)
     draft.world = draft.world._replace(etcd=etcd, master=step.master, old_masters=keeps)
     for place, member in enumerate(draft.world.members):
+        draft.set_member(place, is_left_behind=False)
         if member.link and not draft.setting.overlap:
             draft.set_member(place, link=0, inbox=(), outbox=())
     draft.take_master_step(step)

@@ -97,6 +97,16 @@ def compute(draft: GroupDraft, place: int) -> None:
     draft.tell(place, StepReduced(replica_bytes=draft.setting.replica_bytes))
 
 
+def hang(draft: GroupDraft, place: int) -> None:
+    core = draft.member(place).core
+    assert core is not None
+    draft.set_member(place, core=give(core), is_hanging=True)
+
+
+def come_back(draft: GroupDraft, place: int) -> None:
+    draft.set_member(place, is_hanging=False, is_left_behind=False)
+
+
 def complete(draft: GroupDraft, place: int, done: StepSum, number: int) -> None:
     """The step is complete here: its update is right (I1), and all that complete it go the same way (I5)."""
     before = draft.member(place).core

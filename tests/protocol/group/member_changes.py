@@ -51,7 +51,7 @@ def stream_changes(place: int, member: Member, *, has_reports: bool) -> Iterator
         yield Change(f"master hears {member.outbox[0]}", arrive)
     repeats_offer = core.copy is not None and core.copy.file is not None and not member.outbox  # rule 87
     if (has_reports or repeats_offer) and core.is_registered and core.phase is not MemberPhase.GONE:
-        report = ReportRequested(metrics=FrozenMap())
+        report = ReportRequested(is_in_script=member.is_hanging, metrics=FrozenMap())
         yield Change(f"trainer {place} reports", lambda draft: draft.tell(place, report))
 
 
@@ -70,6 +70,8 @@ def script_changes(world: GroupWorld, place: int, member: Member, core: MemberSt
             lambda draft, at=at: member_acts.not_written(draft, place, at),
             "full",
         )
+    if member.is_hanging:
+        return
     match work:
         case Await():
             pass
@@ -89,6 +91,7 @@ def script_changes(world: GroupWorld, place: int, member: Member, core: MemberSt
             group = world.group(share.generation, core.incarnation)
             if group is not None and not any(group.left):
                 yield Change(f"{name} computes step {share.step}", lambda draft: member_acts.compute(draft, place))
+                yield Change(f"{name} HANGS in step {share.step}", lambda draft: member_acts.hang(draft, place), "hang")
         case FinishScript(finish=finish):
             yield Change(f"{name} ends: {finish.reason}", lambda draft: member_acts.finish(draft, place, finish))
 
@@ -123,7 +126,8 @@ def collective_changes(world: GroupWorld, place: int, core: MemberState) -> Iter
                 lambda d, n=number: d.tell(place, GroupConnected(number=n)),
             )
         failed = GroupFailed(number=number)
-        can_fail = (is_current and core.phase is not MemberPhase.COMPLETE) or is_waiting
+        is_told = core.phase is not MemberPhase.COMPLETE and not world.members[place].is_hanging
+        can_fail = (is_current and is_told) or is_waiting
         if can_fail and _is_cut_short(group, core):
             yield Change(f"{name}: generation {number} fails", lambda d, e=failed: d.tell(place, e))
         elif is_waiting or (

@@ -8,6 +8,7 @@ I5  without a fault nobody leaves a generation but by the agreed switch
 I6  END only when the head holds the last step, and the final hook has run
 I7  after a user's restore no head holds work of the lineage that was given up
 I8  nobody has done a step after the one that a script ended training with, once head holds it, or all scripts ask it
+I9  a script that hangs, and that the master holds for lost, is in no record until it comes back
 
 The cores' own checks are asked, too.  Of a job that has `begun`, what adds nothing but interleavings happens at once
 (`prompt`).
@@ -24,7 +25,7 @@ from master.api.positions import EMPTY
 from master.errors import InvariantViolationError
 from master.job.domain.job_events import AdoptableFound
 from tests.protocol.explore import Move
-from tests.protocol.group import master_changes, masters, member_changes, prompt
+from tests.protocol.group import master_changes, masters, member_acts, member_changes, prompt
 from tests.protocol.group.change import Change
 from tests.protocol.group.draft import GroupDraft
 from tests.protocol.group.masters import GroupEtcd
@@ -134,6 +135,9 @@ class GroupModel:
             yield from self._presence_changes(world, place, member)
             if member.presence is Presence.HERE:
                 assert member.core is not None
+                if member.is_hanging and not self.setting.hangs_for_good:
+                    label = f"the script of trainer {place} comes back"
+                    yield Change(label, lambda draft, place=place: member_acts.come_back(draft, place))
                 yield from member_changes.stream_changes(place, member, has_reports=not self.setting.begun)
                 yield from member_changes.script_changes(world, place, member, member.core)
                 yield from member_changes.collective_changes(world, place, member.core)
@@ -195,7 +199,9 @@ class GroupModel:
 def _kill(draft: GroupDraft, place: int) -> None:
     for group in draft.world.groups:
         draft.depart(place, group.record.number)
-    draft.set_member(place, presence=Presence.DEAD, inbox=(), outbox=(), copying=())
+    draft.set_member(
+        place, presence=Presence.DEAD, inbox=(), outbox=(), copying=(), is_hanging=False, is_left_behind=False
+    )
 
 
 def _tidy(world: GroupWorld) -> GroupWorld:

@@ -54,7 +54,8 @@ def happen(draft: GroupDraft) -> None:
             member_acts.apply(draft, place)
         else:
             _connect(draft, place, core)
-            _take_part(draft, place)
+            if not member.is_hanging:
+                _take_part(draft, place)
         _report(draft, place)
     if draft.world.master.manifests:
         master_changes.write_manifest(draft)
@@ -91,18 +92,27 @@ def _reported(world: GroupWorld) -> tuple[MemberPhase, ...]:
 
 
 def _report(draft: GroupDraft, place: int) -> None:
-    """At a boundary, and where it waits for one that has stopped, if the master of its stream does not know of it."""
+    """At a boundary, where it waits for one that has stopped, and in no generation whether its script asks for a step.
+
+    Only what the master of its stream does not know of.
+    """
     member = draft.member(place)
     core = member.core
-    if core is None or not core.is_registered or core.phase not in _reported(draft.world):
+    phases = (*_reported(draft.world), MemberPhase.OUT)
+    if core is None or not core.is_registered or core.phase not in phases:
         return
     masters = (draft.world.master, *draft.world.old_masters)
     state = next((one.state for one in masters if one.state.term == member.link), None)
     known = state.members.get(core.name) if state else None
     if state is None or known is None:
         return
+    report = ReportRequested(is_in_script=member.is_hanging, metrics=FrozenMap())
+    if core.phase is MemberPhase.OUT:
+        if (known.phase is GroupPhase.UNREADY) != member.is_hanging or (known.is_lost and not member.is_hanging):
+            draft.tell(place, report)
+        return
     at_boundary = GroupPhase.DONE if core.is_all_done else GroupPhase.COMPUTE
     phase = GroupPhase.REDUCE if core.phase is MemberPhase.CONTRIBUTED else at_boundary
     is_news = (known.generation, known.state, known.phase) != (core.number, core.state, phase)
     if is_news or (state.current and state.synced < core.number == state.current.number):
-        draft.tell(place, ReportRequested(metrics=FrozenMap()))
+        draft.tell(place, report)

@@ -45,6 +45,8 @@ class Member:
     inbox: tuple[MasterMessage, ...] = ()
     outbox: tuple[MemberMessage, ...] = ()  # begins with a slow one, an offer
     copying: tuple[tuple[TakeCopy, Bits], ...] = ()  # copies that are being written
+    is_hanging: bool = False  # its script does not come back from its step
+    is_left_behind: bool = False  # and the master holds it for lost, and knows where its script is
     update: Tag | None = None  # of the step that is complete here and not applied yet
     __hash__ = hashed_once
 

@@ -195,6 +195,8 @@ def _progress(state: MemberState, event: ReportRequested) -> GroupProgress:
 
 def _phase(state: MemberState, event: ReportRequested) -> GroupPhase:
     match state.phase:
+        case MemberPhase.OUT if event.is_in_script:
+            return GroupPhase.UNREADY
         case MemberPhase.OUT | MemberPhase.GONE:
             return GroupPhase.OUT
         case MemberPhase.SYNC:

@@ -70,6 +70,32 @@ async def test_stopped_member_is_left_behind_and_returns(group):
         await members.check_exact(0, 1)
 
 
+async def test_script_that_hangs_is_left_behind_for_good(group):
+    """Rule 75: its process lives and answers, and no generation waits for its script; people are told."""
+    async with group() as members:
+        members.add(3)
+        before = await members.wait_trained(3)
+        (group.folder / "hang-1").touch()
+        after = await members.wait_trained(2, above=before.generation)
+        assert after.generation == before.generation + 1
+        assert after.trainers_problem.startswith("trainer-1 is in its script's own code")
+        await members.check_exact(0, 2)
+        assert members.processes[1].poll() is None
+
+
+async def test_script_that_comes_back_joins_again(group):
+    """Rules 75, 92: it was slow, and is listed once it asks for a step."""
+    async with group() as members:
+        members.add(3)
+        before = await members.wait_trained(3)
+        (group.folder / "hang-1").touch()
+        after = await members.wait_trained(2, above=before.generation)
+        (group.folder / "hang-1").unlink()
+        back = await members.wait_trained(3, above=after.generation)
+        assert back.trainers_problem == ""
+        await members.check_exact(0, 1, 2)
+
+
 async def test_all_lost_go_on_from_the_head(group):
     """Rules 78, 90: no survivor is no special case; the head's file says what it contains."""
     async with group() as members:

@@ -30,6 +30,7 @@ class Found(StrEnum):
     END = "I6"
     GIVEN_UP = "I7"
     PASSED_STOP = "I8"
+    HANGS = "I9"
     STUCK = "stuck"
 
     @classmethod

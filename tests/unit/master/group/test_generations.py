@@ -109,22 +109,6 @@ def test_a_member_that_is_out_and_missed_the_record_is_told_that_it_is_broken():
     assert (driver.record.number, driver.names()) == (3, ["t0", "t1"])
 
 
-def test_a_hung_script_is_lost_and_a_report_brings_it_back():
-    """It computes while the others wait for it; its process still sends reports."""
-    driver, (first, second) = training("t0", "t1")
-    for _ in range(4):
-        driver.progress(first, 1, 1, GroupPhase.REDUCE, median_step_s=0.01)
-        driver.progress(second, 1, 1, GroupPhase.COMPUTE, median_step_s=0.01)
-        driver.pass_time(1.0)
-    assert broken_number(driver, first) == 1
-    driver.report(first, 1, at(driver, 1))
-    assert driver.names() == ["t0"]
-    driver.progress(first, 2, 2)
-    driver.report(second, 2, at(driver, 1))
-    driver.pass_time(1.5)
-    assert (driver.names(), driver.record.planned_from) == (["t0", "t1"], 2)
-
-
 def test_a_first_step_may_take_long():
     """It compiles: nobody is lost before its first step."""
     driver, (first, second) = training("t0", "t1", step=0)

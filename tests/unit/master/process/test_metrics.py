@@ -80,7 +80,7 @@ def test_a_master_that_leads_tells_all_of_its_job():
             ("todo", "leased", "done", "skipping", "committed", "quarantined")
         )},
         ("problem", "training"): 1, ("problem", "checkpoints"): 0, ("problem", "store"): 1, ("problem", "moves"): 0,
-        ("problem", "data"): 0,
+        ("problem", "data"): 0, ("problem", "trainers"): 0,
         ("members", "trainer"): 1, ("members", "server"): 1,
         ("servers", "ready"): 23, ("servers", "wanted"): 24, ("servers", "max"): 25,
         ("moving_buckets",): 26,

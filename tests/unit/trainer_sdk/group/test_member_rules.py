@@ -395,6 +395,12 @@ def test_member_computes_in_a_step_alone_and_is_in_its_script_else():
     assert [phase(entered, is_in_script=here) for here in (False, True)] == [GroupPhase.SYNC, GroupPhase.SCRIPT]
 
 
+def test_member_of_no_generation_says_whether_its_script_asks_for_a_step():
+    """Rule 75: a process answers BROKEN whatever its script does, and is ready once the script asks."""
+    left, _ = feed(give(synced()), BrokenGeneration(number=1))
+    assert [phase(left, is_in_script=here) for here in (True, False)] == [GroupPhase.UNREADY, GroupPhase.OUT]
+
+
 def test_plan_that_could_not_be_connected_is_reported_until_there_is_another():
     """Rule 83: the group trains on; the master hears of it, since one member's second attempt would meet nobody."""
     plan, newer = record_of(2, 0, 1, 2, planned_from=1), record_of(3, 0, 1, 2, planned_from=1)

@@ -122,6 +122,7 @@ class _GroupPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupPhase
     GROUP_PHASE_DONE: _GroupPhase.ValueType  # 6
     GROUP_PHASE_SCRIPT: _GroupPhase.ValueType  # 7
     GROUP_PHASE_LOAD: _GroupPhase.ValueType  # 8
+    GROUP_PHASE_UNREADY: _GroupPhase.ValueType  # 9
 
 class GroupPhase(_GroupPhase, metaclass=_GroupPhaseEnumTypeWrapper): ...
 
@@ -134,6 +135,7 @@ GROUP_PHASE_REDUCE: GroupPhase.ValueType  # 5
 GROUP_PHASE_DONE: GroupPhase.ValueType  # 6
 GROUP_PHASE_SCRIPT: GroupPhase.ValueType  # 7
 GROUP_PHASE_LOAD: GroupPhase.ValueType  # 8
+GROUP_PHASE_UNREADY: GroupPhase.ValueType  # 9
 Global___GroupPhase: _TypeAlias = GroupPhase  # noqa: Y015
 
 class _CutRefusal:
