@@ -284,7 +284,8 @@ def _mean_metrics(members: Iterable[MemberStatus]) -> Mapping[str, float]:
 def early_exit_problem(progress: JobProgress | None, *, has_servers: bool, is_group: bool) -> str:
     """Return what a trainer did wrong that ended with 0 before the data had ended, to follow "exited with code 0"."""
     if progress is None or progress.epochs:
-        return ", but the data set is not finished: a script must not end before its loop over the session's data set"
+        text = ", but the data set is not finished: a script must not end before its loop over the session's data set"
+        return f"{text}; in PyTorch, loader.stop() ends the job early" if is_group else text
     text = ", but no trainer has declared a data set: "
     if is_group:
         return f"{text}the script of a group names its model by replicate(...) and loops over its steps"
