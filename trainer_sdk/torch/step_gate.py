@@ -8,7 +8,7 @@ do nothing while the gate is closed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import update_wrapper, wraps
 from typing import Any, Final
 
 import torch
@@ -31,7 +31,7 @@ class StepGate:
         `part.step(closure)` of an optimiser raises UsageError.
         """
         if isinstance(part, torch.optim.Optimizer):
-            part.step = self._guarded_step(part.step)  # of the object: schedules have put their own there before
+            part.step = _GuardedStep(part.step, self)  # of the object: schedules have put their own there before
         elif not isinstance(part, torch.nn.Module) or hasattr(part, "update_parameters"):
             kind = type(part)
             methods = {name: self._guarded(getattr(kind, name)) for name in ADVANCES if hasattr(kind, name)}
@@ -46,17 +46,29 @@ class StepGate:
 
         return guarded
 
-    def _guarded_step(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(step)
-        def guarded(closure: Any = None) -> Any:
-            if closure is not None:
-                raise UsageError(
-                    "optimizer.step(closure): evaluates the model again in the middle of a step, on this trainer's "
-                    "records alone; use an optimizer that takes none (LBFGS cannot be used in a group)"
-                )
-            return step() if self.is_open else None
 
-        return guarded
+class _GuardedStep:
+    """`step` of an optimizer, behind the gate."""
+
+    def __init__(self, step: Callable[..., Any], gate: StepGate) -> None:
+        update_wrapper(self, step)  # with the mark of a schedule that was made before
+        self._step, self._gate = step, gate
+
+    def __call__(self, closure: Any = None) -> Any:
+        if closure is not None:
+            raise UsageError(
+                "optimizer.step(closure): evaluates the model again in the middle of a step, on this trainer's "
+                "records alone; use an optimizer that takes none (LBFGS cannot be used in a group)"
+            )
+        return self._step() if self._gate.is_open else None
+
+    @property
+    def __func__(self) -> Any:
+        """What a schedule takes in order to put its own step there, if none was made before.  Raises UsageError."""
+        raise UsageError(
+            "a learning-rate schedule is made after replicate(), so it would advance with every micro-batch; make it "
+            "before, and give it too: replicate(session, model, optimizer, schedule)"
+        )
 
 
 def check_schedules(optimizer: Any, schedules: tuple[Any, ...]) -> None:

@@ -102,6 +102,14 @@ def test_what_cannot_train_in_a_group_is_refused_by_name(session, make, message)
     assert session.replica is None
 
 
+def test_schedule_that_comes_too_late_is_refused_by_its_name(session):
+    """It would advance with every micro-batch; torch's own words were of a missing attribute."""
+    model, optimizer = parts()
+    edl_torch.replicate(session, model, optimizer)
+    with pytest.raises(UsageError, match="made after replicate"):
+        optim.lr_scheduler.StepLR(optimizer, 2)
+
+
 def test_nested_schedules_belong_to_their_optimizer(session):
     """A warm-up before another schedule is one schedule."""
     model, optimizer = parts()
@@ -143,7 +151,7 @@ class Unsized:
 @pytest.mark.parametrize(
     ("dataset", "options", "message"),
     [
-        (Stream(), {}, "Stream cannot be read by record number"),
+        (Stream(), {}, r"size: Stream is a stream without len\(\)"),
         (Unsized(), {}, r"Unsized has no len\(\)"),
         ([], {}, "list is empty"),
         (Records(12), {"micro_batch": 0}, "micro_batch: 0 is no number of records"),
