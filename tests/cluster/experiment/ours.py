@@ -88,5 +88,5 @@ def parse_evictions(metrics: str) -> dict[str, int]:
     for labels, count in re.findall(r"^edl_pod_terminations_total\{([^}]*)\} (\S+)$", metrics, re.MULTILINE):
         told = dict(re.findall(r'(\w+)="([^"]*)"', labels))
         if told.get("role") == "trainer":
-            found[told["by"]] = found.get(told["by"], 0) + int(float(count))
+            found[told["cause"]] = found.get(told["cause"], 0) + int(float(count))
     return found
