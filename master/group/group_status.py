@@ -17,6 +17,8 @@ from master.group.group_state import CopyPhase, GroupState
 from master.group.membership import in_rank_order
 from master.job.domain.durable_records import SECOND, Instant
 
+TOLD_AFTER_S: Final = 10.0
+"""A trainer that is left behind is told of then: one that begins, or whose step was slow, has come by that time."""
 MOST_NAMED: Final = 5  # trainers that one text names
 _IN_OWN_CODE: Final = "is in its script's own code, and has not asked for a step since"
 _SILENT: Final = "says nothing, as a process that is stopped"
@@ -134,7 +136,7 @@ def _members(state: GroupState) -> Iterator[MemberStatus]:
 
 def _left_behind(state: GroupState, now: Instant) -> str:
     """Whom the others train on without; in whole minutes, so that the text does not change with each status."""
-    behind = membership.left_behind(state)
+    behind = [one for one in membership.left_behind(state) if _age_s(one.moved_at, now) >= TOLD_AFTER_S]
     if not behind or state.failed or state.is_complete:
         return ""
     told = [

@@ -162,7 +162,7 @@ class MemberRuntime:
         """Who is in no generation is listed once its script asks, so the master hears of it at once (rule 75)."""
         with self._changed:
             if self._state.phase is MemberPhase.OUT:
-                self._handle(self._times.report(self.metrics))
+                self._tell_progress()
 
     def all_reduce(self, array: HostArray, *, dtype: str = "") -> None:
         with self._changed:
@@ -472,9 +472,12 @@ class MemberRuntime:
                 case _:
                     assert_never(effect)
 
-    def _report(self) -> None:
+    def _tell_progress(self) -> None:
         with self._changed:
             self._handle(self._times.report(self.metrics))
+
+    def _report(self) -> None:
+        self._tell_progress()
         if not self._is_closed:
             self._stream.after(self._report_every_s, self._report)
 
@@ -503,4 +506,4 @@ class MemberRuntime:
                 self._manifest, self._refusal = message.manifest or self._manifest, message.reason
             self._handle(cast(ToReplica, message))
             if isinstance(message, ReplicaRegistered):  # its registration does not say where its script is
-                self._handle(self._times.report(self.metrics))
+                self._tell_progress()

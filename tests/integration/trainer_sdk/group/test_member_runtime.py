@@ -78,7 +78,9 @@ async def test_script_that_hangs_is_left_behind_for_good(group):
         (group.folder / "hang-1").touch()
         after = await members.wait_trained(2, above=before.generation)
         assert after.generation == before.generation + 1
-        assert after.trainers_problem.startswith("trainer-1 is in its script's own code")
+        told = await members.wait_for("the problem", lambda now: bool(now.trainers_problem))
+        assert told.trainers_problem.startswith("trainer-1 is in its script's own code")
+        assert told.generation == after.generation
         await members.check_exact(0, 2)
         assert members.processes[1].poll() is None
 
