@@ -138,7 +138,7 @@ BREAKS: Final = (
         rule="80: old members enter a plan by the switch alone",
         patches=((membership, "_try_enter", fallen_forward),),
         setting=small(drain=1, net=1),
-        found=Found.FORK,
+        found=Found.DISTURBED,
         states=100_000,
         is_long=True,
     ),
