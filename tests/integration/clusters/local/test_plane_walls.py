@@ -202,7 +202,7 @@ async def test_a_fault_that_passes_keeps_no_pod_away(tmp_path, caplog, noted, er
     caplog.set_level(logging.CRITICAL)
     with pytest.MonkeyPatch.context() as patch:
         await kill_all(tmp_path / "none", ["bad", "honest"], lambda: noted(patch))
-    assert {"_judge", "_wait", "_report", "_start", "command_of", "_reconcile"} <= {name for _, name in noted.called}
+    assert {"_judge", "_wait", "report", "_start", "command_of", "_reconcile"} <= {name for _, name in noted.called}
     planted = {f"bad{number}": step for number, step in enumerate(noted.called)}
     raised = set()
     with pytest.MonkeyPatch.context() as patch:
