@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -10,7 +10,7 @@ from master.api.checkpoints.audit import read_checkpoint
 from master.api.group_shares import steps_per_epoch
 from master.api.master_status import JobPhase
 from tests.harness.group_members import GroupMembers
-from tests.harness.master_process import MasterProcess, running, wait_for_leader
+from tests.harness.master_process import wait_for_leader
 from tests.programs.group_counter import DATASET
 
 pytestmark = [pytest.mark.chaos, pytest.mark.torch]
@@ -19,20 +19,10 @@ ENOUGH = 40  # epochs: minutes, until the file `hurry` is there
 
 
 @pytest.fixture
-def group(tmp_path):
-    @asynccontextmanager
-    async def make(**environment: str):
-        (tmp_path / "sockets").mkdir(mode=0o700)
-        settings = {"EDL_GROUP": "1", "EDL_CHECKPOINT_EVERY_S": "1"}
-        async with running(MasterProcess(tmp_path, **settings | environment)) as (master,):
-            await wait_for_leader(master)
-            made = GroupMembers(tmp_path, master, "torch_group.py")
-            try:
-                yield made
-            finally:
-                made.end()
-
-    make.folder = tmp_path
+def group(group):
+    """`group()` of members that run torch."""
+    make = partial(group, "torch_group.py")
+    make.folder = group.folder
     return make
 
 
