@@ -75,7 +75,7 @@ def status(state: GroupState, now: Instant) -> JobStatus:
         ),
         failures_in_a_row=failures.in_a_row,
         generation=state.current.number if state.current else 0,
-        group_step=state.newest,
+        group_step=max(state.newest, state.head_state.state.step),  # a checkpoint is heard of before its report
         group_steps=state.steps,
         data_problem=state.data_problem,
         trainers_problem=_left_behind(state, now),
