@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autoscaler.domain.gpu_reports import GpuVerdict
 from autoscaler.gpus.owners import DeviceOwners, HoldingPod, OwnersUnknown
 from autoscaler.gpus.readings import Absence, DeviceProcess, ProcessWork
 from autoscaler.gpus.sample_outcomes import SampleOutcome
 from autoscaler.gpus.signals import WORKING_PERCENT
-from autoscaler.gpus.verdicts import DeviceVerdict, Verdict, contradicting_pods
+from autoscaler.gpus.verdicts import DeviceVerdict, contradicting_pods
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class PodVerdict:
 
     pod: HoldingPod
     device: DeviceVerdict
-    verdict: Verdict
+    verdict: GpuVerdict
     reason: str
 
 
@@ -43,12 +44,12 @@ def judge_pods(device: DeviceVerdict, owners: DeviceOwners | OwnersUnknown) -> t
     present = _pods_of(device.reading.processes, owners)
     strangers = sorted(present - claimants) if claimants else []
     if strangers:
-        fixed: tuple[Verdict, str] | None = (
-            Verdict.ACTIVE,
+        fixed: tuple[GpuVerdict, str] | None = (
+            GpuVerdict.ACTIVE,
             f"a process of {strangers[0]} has it, which does not claim it",
         )
     elif contradicting_pods(claims):
-        fixed = (Verdict.ACTIVE, device.reason)
+        fixed = (GpuVerdict.ACTIVE, device.reason)
     else:
         fixed = None
     pods = sorted(claimants | present)
@@ -59,14 +60,16 @@ def judge_pods(device: DeviceVerdict, owners: DeviceOwners | OwnersUnknown) -> t
     return tuple(verdicts)
 
 
-def _verdict(pod: HoldingPod, device: DeviceVerdict, owners: DeviceOwners, *, is_shared: bool) -> tuple[Verdict, str]:
+def _verdict(
+    pod: HoldingPod, device: DeviceVerdict, owners: DeviceOwners, *, is_shared: bool
+) -> tuple[GpuVerdict, str]:
     if not is_shared or device.outcome is not SampleOutcome.WORKING:
         return device.verdict, device.reason
     work = device.reading.work
     working = () if isinstance(work, Absence) else tuple(one for one in work if one.percent >= WORKING_PERCENT)
     if pod in _pods_of(working, owners):
-        return Verdict.ACTIVE, "a process of this pod works"
-    return Verdict.UNKNOWN, "another pod may work on this shared device"
+        return GpuVerdict.ACTIVE, "a process of this pod works"
+    return GpuVerdict.UNKNOWN, "another pod may work on this shared device"
 
 
 def _pods_of(

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Final, assert_never
 
+from autoscaler.domain.gpu_reports import GpuVerdict
 from autoscaler.gpus.idle_power import IDLE_WATTS, idle_watts
 from autoscaler.gpus.owners import DeviceClaim, DeviceOwners, OwnersUnknown
 from autoscaler.gpus.readings import Absence, DeviceReading, DriverFailure, NodeReading
@@ -26,13 +26,6 @@ from autoscaler.gpus.sample_outcomes import SampleOutcome, distrust_zeros, outco
 from autoscaler.gpus.signals import Signal, SignalState, mean_watts, read_signals
 
 _NS: Final = 1_000_000_000
-
-
-class Verdict(StrEnum):
-    ACTIVE = "active"
-    HELD = "held"
-    FREE = "free"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +42,7 @@ class DeviceVerdict:
     """The verdict on one device and what it rests on."""
 
     reading: DeviceReading
-    verdict: Verdict
+    verdict: GpuVerdict
     outcome: SampleOutcome
     reason: str = ""
     evidence: tuple[Signal, ...]
@@ -110,7 +103,7 @@ def judge_node(
         watts = mean_watts(befores.get(one.uuid), one, interval_s)
         device = DeviceVerdict(
             reading=one,
-            verdict=Verdict.ACTIVE,
+            verdict=GpuVerdict.ACTIVE,
             outcome=outcome,
             evidence=signals[one.uuid],
             low_s=low_s,
@@ -126,7 +119,7 @@ def _after_failure(history: NodeHistory, failure: DriverFailure) -> Judgement:
     verdicts = tuple(
         DeviceVerdict(
             reading=one.reading,
-            verdict=Verdict.ACTIVE,
+            verdict=GpuVerdict.ACTIVE,
             outcome=SampleOutcome.MISSING,
             reason=failure.message,
             evidence=(),
@@ -153,39 +146,41 @@ def _low_since(before: DeviceHistory | None, history: NodeHistory, outcome: Samp
     return before.low_since_ns
 
 
-def _verdict(device: DeviceVerdict, owners: DeviceOwners | OwnersUnknown, rule: VerdictRule) -> tuple[Verdict, str]:
+def _verdict(device: DeviceVerdict, owners: DeviceOwners | OwnersUnknown, rule: VerdictRule) -> tuple[GpuVerdict, str]:
     """By the table of this module, and why."""
     match device.outcome:
         case SampleOutcome.WORKING:
-            return Verdict.ACTIVE, _named(device.evidence, SignalState.WORKING)
+            return GpuVerdict.ACTIVE, _named(device.evidence, SignalState.WORKING)
         case SampleOutcome.MISSING:
-            return Verdict.ACTIVE, _named(device.evidence, SignalState.MISSING) or "nothing is known of the time before"
+            return GpuVerdict.ACTIVE, _named(
+                device.evidence, SignalState.MISSING
+            ) or "nothing is known of the time before"
         case SampleOutcome.TOO_FEW:
-            return Verdict.UNKNOWN, "fewer than two sources can tell for this device"
+            return GpuVerdict.UNKNOWN, "fewer than two sources can tell for this device"
         case SampleOutcome.LOW if device.low_s < rule.window_s:
-            return Verdict.ACTIVE, f"low for {device.low_s:.0f} s of {rule.window_s:.0f} s"
+            return GpuVerdict.ACTIVE, f"low for {device.low_s:.0f} s of {rule.window_s:.0f} s"
         case SampleOutcome.LOW:
             return _verdict_of_low(device, owners)
         case _:
             assert_never(device.outcome)
 
 
-def _verdict_of_low(device: DeviceVerdict, owners: DeviceOwners | OwnersUnknown) -> tuple[Verdict, str]:
+def _verdict_of_low(device: DeviceVerdict, owners: DeviceOwners | OwnersUnknown) -> tuple[GpuVerdict, str]:
     """Held or free, by who has the device."""
     reading = device.reading
     if isinstance(owners, OwnersUnknown):
-        return Verdict.ACTIVE, f"who holds it is not known: {owners.reason}"
+        return GpuVerdict.ACTIVE, f"who holds it is not known: {owners.reason}"
     if pods := contradicting_pods(owners.claims.get(reading.uuid, ())):
-        return Verdict.ACTIVE, f"several pods claim it and not as a share: {pods}"
+        return GpuVerdict.ACTIVE, f"several pods claim it and not as a share: {pods}"
     if owners.claims.get(reading.uuid):
-        return Verdict.HELD, f"nobody computed for {device.low_s:.0f} s"
+        return GpuVerdict.HELD, f"nobody computed for {device.low_s:.0f} s"
     if owners.unresolved:
-        return Verdict.ACTIVE, f"a pod holds a device that is not known here: {owners.unresolved[0]}"
+        return GpuVerdict.ACTIVE, f"a pod holds a device that is not known here: {owners.unresolved[0]}"
     if isinstance(reading.processes, Absence):
-        return Verdict.UNKNOWN, "no pod claims it, and whether a process has it is not known"
+        return GpuVerdict.UNKNOWN, "no pod claims it, and whether a process has it is not known"
     if reading.processes or reading.has_mps:
-        return Verdict.HELD, f"nobody computed for {device.low_s:.0f} s"
-    return Verdict.FREE, "no pod and no process has it"
+        return GpuVerdict.HELD, f"nobody computed for {device.low_s:.0f} s"
+    return GpuVerdict.FREE, "no pod and no process has it"
 
 
 def contradicting_pods(claims: Sequence[DeviceClaim]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from autoscaler.gpus.verdicts import Verdict
+from autoscaler.domain.gpu_reports import GpuVerdict
 from tests.harness.fake_nvml import Device, Scenario
 from tests.harness.gpu_kinds import KINDS, GpuKind
 
@@ -24,7 +24,7 @@ class Case:
     computes: bool  # in truth, in every interval
     is_held: bool  # in truth: a process has it
     tell: Callable[[Scenario, GpuKind, int], float]  # writes what sample N says; returns watts
-    verdict: Callable[[GpuKind], Verdict]
+    verdict: Callable[[GpuKind], GpuVerdict]
 
 
 def device_uuid(kind: GpuKind, number: int) -> str:
@@ -129,31 +129,31 @@ def checkpoints(scenario: Scenario, kind: GpuKind, sample: int) -> float:
     return works(scenario, kind, sample) if sample % 5 == 2 else waits(scenario, kind, sample)
 
 
-def _always(verdict: Verdict) -> Callable[[GpuKind], Verdict]:
+def _always(verdict: GpuVerdict) -> Callable[[GpuKind], GpuVerdict]:
     return lambda _kind: verdict
 
 
-def _latched(kind: GpuKind) -> Verdict:
+def _latched(kind: GpuKind) -> GpuVerdict:
     """The counter that latches is none of an instance's."""
-    return Verdict.FREE if kind.is_mig else Verdict.ACTIVE
+    return GpuVerdict.FREE if kind.is_mig else GpuVerdict.ACTIVE
 
 
-def _held(kind: GpuKind) -> Verdict:
+def _held(kind: GpuKind) -> GpuVerdict:
     """An instance without GPM has its GPU's power alone."""
-    return Verdict.UNKNOWN if kind.is_mig and "nvmlGpmQueryDeviceSupport" in kind.refused else Verdict.HELD
+    return GpuVerdict.UNKNOWN if kind.is_mig and "nvmlGpmQueryDeviceSupport" in kind.refused else GpuVerdict.HELD
 
 
-def _untold(kind: GpuKind) -> Verdict:
+def _untold(kind: GpuKind) -> GpuVerdict:
     """What no source of an instance without GPM can tell: power that may be a neighbour's counts for nothing."""
-    return Verdict.UNKNOWN if _held(kind) is Verdict.UNKNOWN else Verdict.ACTIVE
+    return GpuVerdict.UNKNOWN if _held(kind) is GpuVerdict.UNKNOWN else GpuVerdict.ACTIVE
 
 
-ACTIVE: Final = _always(Verdict.ACTIVE)
+ACTIVE: Final = _always(GpuVerdict.ACTIVE)
 
 TRUTHS: Final = (
     Case("works", True, True, works, _untold),
     Case("waits with a context", False, True, waits, _held),
-    Case("empty", False, False, empty, _always(Verdict.FREE)),
+    Case("empty", False, False, empty, _always(GpuVerdict.FREE)),
 )
 LIES: Final = (
     Case("hung collective at 100 %", False, True, hung, _untold),

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoscaler.domain.gpu_reports import GpuVerdict
 from autoscaler.gpus.owners import NOBODY, DeviceClaim, DeviceOwners, HoldingPod, OwnersUnknown
 from autoscaler.gpus.pod_verdicts import judge_pods
 from autoscaler.gpus.readings import (
@@ -14,11 +15,11 @@ from autoscaler.gpus.readings import (
     NodeReading,
     ProcessWork,
 )
-from autoscaler.gpus.verdicts import NodeHistory, Verdict, VerdictRule, judge_node
+from autoscaler.gpus.verdicts import NodeHistory, VerdictRule, judge_node
 
 S = 10**9
 RULE = VerdictRule(window_s=30.0, longest_gap_s=12.0)
-IDLE = {Verdict.HELD, Verdict.FREE}
+IDLE = {GpuVerdict.HELD, GpuVerdict.FREE}
 POD = HoldingPod(namespace="ns", name="one")
 MODELS = ("Tesla T4", "NVIDIA H100 80GB HBM3", "a model of next year")
 
@@ -139,7 +140,7 @@ def test_missing_data_never_gives_an_idle_verdict(steps, model, owner):
     for at_s, reading, _, verdicts in run(steps, model, owner):
         if isinstance(reading, DriverFailure):
             told.append((at_s, False))
-            assert all(one.verdict is Verdict.ACTIVE for one in verdicts)
+            assert all(one.verdict is GpuVerdict.ACTIVE for one in verdicts)
             continue
         first = reading.devices[0]
         values = (first.utilisation_percent, first.work, first.gpm_percent, first.energy_mj, first.processes)
@@ -178,4 +179,4 @@ def test_the_properties_meet_idle_verdicts():
     """Samples as the properties draw them lead to idle verdicts, so that these are tested at all."""
     steps = [(10, [WAITING, WAITING], None, False)] * 5
     last = list(run(steps, MODELS[0], NOBODY))[-1][3]
-    assert {one.verdict for one in last} == {Verdict.HELD}
+    assert {one.verdict for one in last} == {GpuVerdict.HELD}

@@ -17,17 +17,16 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from autoscaler.domain.gpu_reports import IDLE_VERDICTS, GpuVerdict
 from autoscaler.errors import PermanentError
 from autoscaler.gpus.agent.gpu_metrics import GpuCollector, device_name
 from autoscaler.gpus.agent.node_agent import NodeAgent, NodeSample
 from autoscaler.gpus.owners import OwnersUnknown
 from autoscaler.gpus.readings import FailureKind
-from autoscaler.gpus.verdicts import DeviceVerdict, Verdict
+from autoscaler.gpus.verdicts import DeviceVerdict
 from master.api.host.http_pages import PROMETHEUS_TEXT, CachedPage, Page, serving
 
 log: Final = logging.getLogger(__name__)
-
-_IDLE: Final = frozenset({Verdict.HELD, Verdict.FREE})
 
 
 class DriverUpgradedError(PermanentError):
@@ -72,7 +71,7 @@ class SampleLog:
 
     def __init__(self) -> None:
         self._problems: tuple[str, str] = ("", "")
-        self._verdicts: dict[str, Verdict] = {}
+        self._verdicts: dict[str, GpuVerdict] = {}
 
     def tell(self, sample: NodeSample) -> None:
         """Log the changes since the sample before; nothing while all stands."""
@@ -89,7 +88,7 @@ class SampleLog:
         self._verdicts = {one.reading.uuid: one.verdict for one in sample.devices}
 
 
-def _tell_device(one: DeviceVerdict, old: Verdict | None) -> None:
-    if old is not one.verdict and (old in _IDLE or one.verdict in _IDLE):
+def _tell_device(one: DeviceVerdict, old: GpuVerdict | None) -> None:
+    if old is not one.verdict and (old in IDLE_VERDICTS or one.verdict in IDLE_VERDICTS):
         name = device_name(one.reading)
         log.info("%s (%s) is %s: %s", one.reading.uuid, name or "no number", one.verdict.value, one.reason)

@@ -12,10 +12,11 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from autoscaler.domain.gpu_reports import GpuVerdict
 from autoscaler.gpus.agent.node_agent import NodeSample
 from autoscaler.gpus.owners import OwnersUnknown
 from autoscaler.gpus.readings import Absence, DeviceReading
-from autoscaler.gpus.verdicts import DeviceVerdict, Verdict
+from autoscaler.gpus.verdicts import DeviceVerdict
 
 _DEVICE: Final = ("uuid", "gpu", "model")
 _POD: Final = ("uuid", "namespace", "pod")
@@ -81,7 +82,7 @@ def _of_devices(sample: NodeSample) -> Iterator[Metric]:
     yield energy
     verdict = GaugeMetricFamily("edl_gpu_verdict", "1 for the verdict on the device.", labels=(*_DEVICE, "verdict"))
     for one in sample.devices:
-        for word in Verdict:
+        for word in GpuVerdict:
             verdict.add_metric([*_labels(one.reading), word.value], float(word is one.verdict))
     yield verdict
 
@@ -91,7 +92,7 @@ def _of_pods(sample: NodeSample) -> Metric:
         "edl_gpu_pod_verdict", "1 for the verdict on a pod's use of the device.", labels=(*_POD, "verdict")
     )
     for one in sample.pods:
-        for word in Verdict:
+        for word in GpuVerdict:
             labels = [one.device.reading.uuid, one.pod.namespace, one.pod.name, word.value]
             metric.add_metric(labels, float(word is one.verdict))
     return metric

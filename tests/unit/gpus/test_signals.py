@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from autoscaler.domain.gpu_reports import GpuVerdict
 from autoscaler.gpus.idle_power import idle_watts
 from autoscaler.gpus.owners import NOBODY, DeviceClaim, DeviceOwners, HoldingPod
 from autoscaler.gpus.pod_verdicts import judge_pods
 from autoscaler.gpus.readings import Absence, DeviceProcess, DeviceReading, NodeReading, ProcessWork
 from autoscaler.gpus.sample_outcomes import SampleOutcome, distrust_zeros, outcome_of
 from autoscaler.gpus.signals import Signal, SignalState, Source, read_signals
-from autoscaler.gpus.verdicts import NodeHistory, Verdict, VerdictRule, judge_node
+from autoscaler.gpus.verdicts import NodeHistory, VerdictRule, judge_node
 
 IDLE = DeviceReading(
     uuid="GPU-1",
@@ -178,38 +179,38 @@ def claimed(*pods, is_share=False, **values):
 
 def test_a_device_is_free_only_if_nobody_has_it():
     """Nor is it before the window is over."""
-    assert verdicts_of(NOBODY).verdict is Verdict.FREE
-    assert verdicts_of(NOBODY, seconds=5).verdict is Verdict.ACTIVE
-    assert verdicts_of(claimed(ONE)).verdict is Verdict.HELD
-    assert verdicts_of(NOBODY, processes=(DeviceProcess(pid=3),)).verdict is Verdict.HELD
-    assert verdicts_of(DeviceOwners(unresolved=("nvidia9",))).verdict is Verdict.ACTIVE
+    assert verdicts_of(NOBODY).verdict is GpuVerdict.FREE
+    assert verdicts_of(NOBODY, seconds=5).verdict is GpuVerdict.ACTIVE
+    assert verdicts_of(claimed(ONE)).verdict is GpuVerdict.HELD
+    assert verdicts_of(NOBODY, processes=(DeviceProcess(pid=3),)).verdict is GpuVerdict.HELD
+    assert verdicts_of(DeviceOwners(unresolved=("nvidia9",))).verdict is GpuVerdict.ACTIVE
 
 
 def test_two_pods_that_claim_one_device_contradict_each_other():
     """Unless it was given out in shares: the kubelet may still list a pod that has ended."""
     contradicted = claimed(ONE, TWO)
     device = verdicts_of(contradicted)
-    assert device.verdict is Verdict.ACTIVE
+    assert device.verdict is GpuVerdict.ACTIVE
     assert "ns/one, ns/two" in device.reason
-    assert {one.verdict for one in judge_pods(device, contradicted)} == {Verdict.ACTIVE}
+    assert {one.verdict for one in judge_pods(device, contradicted)} == {GpuVerdict.ACTIVE}
     shared = claimed(ONE, TWO, is_share=True)
-    assert {one.verdict for one in judge_pods(verdicts_of(shared), shared)} == {Verdict.HELD}
+    assert {one.verdict for one in judge_pods(verdicts_of(shared), shared)} == {GpuVerdict.HELD}
 
 
 def test_on_a_shared_device_that_works_only_the_worker_is_known():
     """A pod beside it may have been missed."""
     shared = claimed(ONE, TWO, is_share=True, pods_of_pids={3: ONE})
     told = judge_pods(verdicts_of(shared, work=(ProcessWork(pid=3, percent=9),)), shared)
-    assert {str(one.pod): one.verdict for one in told} == {"ns/one": Verdict.ACTIVE, "ns/two": Verdict.UNKNOWN}
+    assert {str(one.pod): one.verdict for one in told} == {"ns/one": GpuVerdict.ACTIVE, "ns/two": GpuVerdict.UNKNOWN}
     under_mps = judge_pods(verdicts_of(shared, work=(ProcessWork(pid=9, percent=9),), has_mps=True), shared)
-    assert {one.verdict for one in under_mps} == {Verdict.UNKNOWN}
+    assert {one.verdict for one in under_mps} == {GpuVerdict.UNKNOWN}
 
 
 def test_a_process_of_a_pod_without_a_claim_contradicts_the_claim():
     """Such a pod sees all GPUs of its node."""
     owners = claimed(ONE, pods_of_pids={3: TWO})
     told = judge_pods(verdicts_of(owners, processes=(DeviceProcess(pid=3),)), owners)
-    assert {str(one.pod): one.verdict for one in told} == {"ns/one": Verdict.ACTIVE, "ns/two": Verdict.ACTIVE}
+    assert {str(one.pod): one.verdict for one in told} == {"ns/one": GpuVerdict.ACTIVE, "ns/two": GpuVerdict.ACTIVE}
 
 
 @pytest.mark.parametrize("gap_s", [21, 0, -5], ids=["late", "the same instant", "before"])
@@ -222,5 +223,5 @@ def test_a_reading_out_of_time_begins_the_window_anew(gap_s):
         reading = NodeReading(at_ns=at_s * 10**9, devices=(replace(IDLE, energy_mj=energy_mj),))
         judgement = judge_node(history, reading, NOBODY, VerdictRule(window_s=14.0))
         history = judgement.history
-    assert judgement.verdicts[0].verdict is Verdict.ACTIVE
+    assert judgement.verdicts[0].verdict is GpuVerdict.ACTIVE
     assert judgement.verdicts[0].low_s == 10

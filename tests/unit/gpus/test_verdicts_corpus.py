@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from autoscaler.domain.gpu_reports import GpuVerdict
 from autoscaler.gpus.driver.nvml_door import NvmlDoor
 from autoscaler.gpus.owners import DeviceClaim, DeviceOwners, HoldingPod
 from autoscaler.gpus.pod_verdicts import judge_pods
-from autoscaler.gpus.verdicts import NodeHistory, Verdict, VerdictRule, judge_node
+from autoscaler.gpus.verdicts import NodeHistory, VerdictRule, judge_node
 from tests.harness.gpu_corpus import LIES, NODE, cases, device_uuid
 
 INTERVAL_S = 5
@@ -43,13 +44,13 @@ def test_no_verdict_of_the_corpus_is_false(scenario, kind, case):
         assert len(judgement.verdicts) == NODE
         seen.append({one.verdict for one in judgement.verdicts})
         if case.computes:
-            assert seen[-1] <= {Verdict.ACTIVE, Verdict.UNKNOWN}
+            assert seen[-1] <= {GpuVerdict.ACTIVE, GpuVerdict.UNKNOWN}
         if case.is_held:
-            assert Verdict.FREE not in seen[-1]
+            assert GpuVerdict.FREE not in seen[-1]
     assert seen[-1] == {case.verdict(kind)}, judgement.verdicts[0]
     for one in judgement.verdicts:
         told = {pod.verdict for pod in judge_pods(one, owners)}
-        assert not case.computes or told <= {Verdict.ACTIVE, Verdict.UNKNOWN}
+        assert not case.computes or told <= {GpuVerdict.ACTIVE, GpuVerdict.UNKNOWN}
         assert not case.is_held or told
 
 
