@@ -67,7 +67,7 @@ def lone_member() -> Iterator[MemberRuntime]:
         )
         try:
             registered = ReplicaRegistered(term=Term(1), lineage=LINEAGE, dataset=DATASET, report_every_s=60.0)
-            runtime.received((registered,))
+            runtime.shell.received((registered,))
             yield runtime
         finally:
             runtime.leave("the test is over", farewell_s=0.0)

@@ -5,5 +5,7 @@
 - `captured_state`: a replica as a stream and as a checkpoint file.
 - `collectives`: the connections of the generations that this process is in.
 - `step_times`: what is reported of its steps.
-- `member_runtime`: the threads around them.
+- `member_shell`: a member's state behind its lock, between the master's stream and the collectives.
+- `replica_work`: loads, exchanges and copies of the replica.
+- `member_runtime`: the calls of the script's thread.
 """

@@ -130,7 +130,7 @@ class GroupSteps:
     def report(self, metrics: Mapping[str, float]) -> None:
         """Shows these with the job from the next report on."""
         if self._runtime is not None:
-            self._runtime.metrics = {**self._runtime.metrics, **metrics}
+            self._runtime.report_metrics(metrics)
 
     def at_close(self, callback: Callable[[], None]) -> None:
         """Called once as the session closes, newest first: threads and processes of a framework's layer end there."""

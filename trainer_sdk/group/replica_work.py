@@ -1,0 +1,135 @@
+"""Work on the script's replica that a member's state asks for: load a checkpoint, exchange states, take a copy.
+
+The script's thread does it, without the member's lock; a copy is written by a thread behind all that trains.  Not here:
+when work is due (`core.script_work`), and the forms of a replica's files (`replica_files`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, assert_never
+
+from master.api.checkpoints.storage import Storage
+from master.api.group_shares import total_steps
+from trainer_sdk.collective import CollectiveAborted, HostCollective
+from trainer_sdk.errors import CheckpointError, UsageError, WireError
+from trainer_sdk.group.array_cuts import shard_of
+from trainer_sdk.group.captured_state import MAX_STATE_BYTES, StateReceiver, stream_pieces
+from trainer_sdk.group.core.control_words import MAX_ENTRY_BYTES, decode_entry, encode_entry
+from trainer_sdk.group.core.member_events import (
+    CopyTaken,
+    CopyWritten,
+    GatherStates,
+    GroupFailed,
+    LoadHead,
+    ReceiveState,
+    ReplicaTorn,
+    SendState,
+    StatesGathered,
+    StatesSent,
+    StateTaken,
+    TakeCopy,
+)
+from trainer_sdk.group.member_shell import MemberShell
+from trainer_sdk.group.port import CapturedShard, CapturedState, ReplicaState, ShardedReplica
+from trainer_sdk.group.replica_files import read_copy, write_shard
+
+WRITER_NICENESS: Final = 10  # hashing and writing a checkpoint takes what training leaves
+
+ReplicaTask = LoadHead | TakeCopy | GatherStates | SendState | ReceiveState
+
+
+class ReplicaWork:
+    """Carries out one task after the other; each ends in an event for the member's state."""
+
+    def __init__(self, shell: MemberShell, replica: ReplicaState, storage: Storage) -> None:
+        self._shell, self._replica, self._storage = shell, replica, storage
+
+    def carry_out(self, task: ReplicaTask) -> None:
+        """Raises CheckpointError when the checkpoint cannot be read, and what the replica's `restore` raises."""
+        match task:
+            case LoadHead():
+                self._load(task)
+            case TakeCopy():
+                self._take_copy(task)
+            case GatherStates() | SendState() | ReceiveState():
+                try:
+                    self._exchange(task, self._shell.group(task.number))
+                except (CollectiveAborted, WireError):
+                    self._shell.handle(GroupFailed(number=task.number))
+            case _:
+                assert_never(task)
+
+    def replica_bytes(self) -> int:
+        """Bytes of a replica of which a copy may follow this step (rule 84); 0 otherwise, and if it is copied whole."""
+        state = self._shell.state
+        is_asked = state.wants_copy or state.step + 1 == total_steps(state.dataset)
+        return self._replica.replica_bytes() if is_asked and isinstance(self._replica, ShardedReplica) else 0
+
+    def _load(self, task: LoadHead) -> None:
+        head = task.head
+        loaded = read_copy(self._storage, head.files)
+        if replace(loaded.state, is_stopped=head.state.is_stopped) != head.state:  # more epochs end a stop
+            raise CheckpointError(head.files[0].name, f"is at {loaded.state}, not at {head.state}")
+        self._restore(loaded.captured, StateTaken(number=task.number, state=head.state, skipped=loaded.skipped))
+
+    def _exchange(self, task: GatherStates | SendState | ReceiveState, group: HostCollective) -> None:
+        match task:
+            case GatherStates(number=number, entry=entry):
+                entries = group.all_gather(encode_entry(entry), MAX_ENTRY_BYTES)
+                self._shell.handle(StatesGathered(number=number, entries=tuple(map(decode_entry, entries))))
+            case SendState(number=number, to=to):
+                captured = self._replica.capture()
+                for rank in to:
+                    group.send_state(rank, stream_pieces(captured))
+                self._shell.handle(StatesSent(number=number))
+            case ReceiveState(number=number, source=source):
+                receiver = StateReceiver()
+                group.receive_state(source, receiver.place, MAX_STATE_BYTES)
+                taken = StateTaken(number=number, state=task.state, skipped=task.skipped)
+                self._restore(receiver.finish(), taken)
+            case _:
+                assert_never(task)
+
+    def _restore(self, captured: CapturedState, taken: StateTaken) -> None:
+        try:
+            self._replica.restore(captured)
+        except BaseException:
+            self._shell.handle(ReplicaTorn())
+            raise
+        self._shell.handle(taken)
+
+    def _take_copy(self, task: TakeCopy) -> None:
+        """Copies now, writes in a thread; at most one at a time, for the core asks for no second one before."""
+        replica = self._replica
+        if task.shards > 1 and isinstance(replica, ShardedReplica):
+            part = replica.capture_shard(task.shard, task.shards)
+        else:
+            part = shard_of(replica.capture(), task.shard, task.shards)
+        self._shell.handle(CopyTaken(work=task))
+        thread = threading.Thread(target=self._write_copy, args=(task, part), name="edl-copy", daemon=True)
+        thread.start()
+
+    def _write_copy(self, task: TakeCopy, part: CapturedShard) -> None:
+        state = task.state
+        own = f"{self._shell.state.incarnation}-{task.number}"
+        shard = f"-{task.shard}of{task.shards}" if task.shards > 1 else ""
+        name = f"replica-{state.lineage}-{state.generation}-{state.step}-{own}{shard}.safetensors"
+        written = CopyWritten(number=task.number, file=None)
+        try:
+            with suppress(OSError):  # elsewhere than on Linux a thread has none of its own
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), WRITER_NICENESS)
+            file, contents = write_shard(
+                self._storage, name, part, dataset=self._shell.state.dataset, state=state, skipped=task.skipped
+            )
+            written = replace(written, file=file, contents=contents)
+        except (CheckpointError, UsageError) as error:
+            self._shell.refusal = str(error)
+            written = replace(written, problem=str(error))
+            sys.stderr.write(f"edl: {error}; training continues, the next checkpoint will be attempted\n")
+        finally:
+            self._shell.handle(written)
