@@ -10,45 +10,32 @@
 
 The session connects to the master at the first batch, pull or rank; everything is declared by then.  It belongs to the
 process and the thread that opened it.  Not here: the loop (`dataset`, `leased_batches`, `group.group_steps`), the model
-(`tables`, `own_model`), the threads (`runtime`, `group.member_runtime`).
+(`tables`, `own_model`), the master and the threads (`job_connection`).
 """
 
 from __future__ import annotations
 
 import atexit
-import math
 import multiprocessing
 import os
 import sys
 import traceback
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from master.api.checkpoints.folder_lock import FolderLock, hold_as_writer
-from master.api.checkpoints.storage import open_storage
-from master.api.identities import DatasetSpec, Incarnation, MemberName, OptimiserSpec
+from master.api.identities import DatasetSpec, OptimiserSpec
 from master.api.messages.from_members import Declare
-from master.api.wire.hello import Hello
 from trainer_sdk.dataset import BatchSource, Data
 from trainer_sdk.environment import Environment, parse_environment
 from trainer_sdk.errors import GracePeriodExpired, UsageError
+from trainer_sdk.job_connection import JobConnection
 from trainer_sdk.leased_batches import LeasedBatches
-from trainer_sdk.master_stream import DRAIN_LIMIT_S, MasterAddress
-from trainer_sdk.protocol.trainer_events import (
-    FinalHookRun,
-    Finish,
-    FinishReason,
-    SpecDeclared,
-)
-from trainer_sdk.protocol.trainer_state import start
+from trainer_sdk.protocol.trainer_events import Finish, FinishReason
 from trainer_sdk.runtime.drain_signal import DrainSignal
 from trainer_sdk.runtime.driver import TrainerDriver, finite
 from trainer_sdk.runtime.session_owner import SessionOwner
-from trainer_sdk.runtime.standalone import Standalone
 from trainer_sdk.specs import TableDeclaration, dataset_spec, sgd, table_specs
 
 if TYPE_CHECKING:
@@ -69,24 +56,19 @@ class Session:
 
     def __init__(self, environment: Environment, *, master_budget_s: float, server_budget_s: float) -> None:
         self.environment: Final = environment
-        self._joined = environment  # with the address of a master of our own, if any
         self._budget_s = master_budget_s
         self._server_budget_s = server_budget_s
         self._owner = SessionOwner(environment.name)
-        self._drain_deadline_s = math.inf  # drain deadline (monotonic), once this trainer has to leave
+        self._connection = JobConnection(environment, budget_s=master_budget_s)
         self._data: Data | None = None
         self._tables: Tables | None = None
         self._own: OwnModel | None = None
-        self._folder_lock: FolderLock | None = None
         self._replica: ReplicaState | None = None
         self._group: GroupSteps | None = None
         self._final: FinalHook | None = None
         self._on_drain: list[Callable[[], object]] = []
-        self._driver: TrainerDriver | None = None
-        self._is_started = False
-        self._standalone: Standalone | None = None
         self._ending: FinishReason | None = None
-        self._signal = DrainSignal(self._drain)
+        self._signal = DrainSignal(self._connection.drain)
         self._signal.install()
         atexit.register(self._left_open)
 
@@ -122,7 +104,8 @@ class Session:
         check_tables(specs)
 
         def client(is_outdated: Callable[[], bool]) -> PserverClient:
-            security = Security(token=self._joined.token.encode(), tls_folder=self._joined.tls_folder)
+            joined = self._connection.environment
+            security = Security(token=joined.token.encode(), tls_folder=joined.tls_folder)
             return PserverClient(security, is_outdated=is_outdated)
 
         self._tables = Tables(
@@ -230,8 +213,7 @@ class Session:
     @property
     def is_draining(self) -> bool:
         """True once this trainer has to leave; its loop then ends after the batch in hand."""
-        is_told = self._drain_deadline_s < math.inf
-        return is_told or (self._member is not None and self._member.is_draining)
+        return self._connection.is_draining
 
     @property
     def has_ended(self) -> bool:
@@ -278,21 +260,12 @@ class Session:
         atexit.unregister(self._left_open)
         with ExitStack() as steps:
             steps.callback(self._signal.restore)
-            steps.callback(self._release_folder)
-            if self._standalone is not None:
-                steps.callback(self._standalone.stop)
+            steps.callback(self._connection.close)
             if self._tables is not None:
                 steps.callback(self._tables.close)
-            if self._member is not None:
-                steps.callback(self._member.leave, reason, farewell_s=self._farewell_s)
+            steps.callback(self._connection.leave, reason)
             if self._group is not None:
                 steps.callback(self._group.close)
-
-    @property
-    def _farewell_s(self) -> float:
-        """Time for the last messages: when leaving, half of the grace period after the drain deadline."""
-        reserve_s = self.environment.grace_s - self.environment.drain_s
-        return reserve_s / 2 if self.is_draining else DRAIN_LIMIT_S
 
     def __enter__(self) -> Self:
         self._owner.check()
@@ -305,9 +278,9 @@ class Session:
         try:
             if isinstance(error, GracePeriodExpired) and is_mine:
                 self._run_drain_callbacks()
-            elif isinstance(error, Exception) and self._member is not None and is_mine:
+            elif isinstance(error, Exception) and (member := self._connection.member) is not None and is_mine:
                 lines = "".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:]
-                self._member.script_failed("\n".join(lines), is_misuse=isinstance(error, UsageError))
+                member.script_failed("\n".join(lines), is_misuse=isinstance(error, UsageError))
             elif kind is None and is_mine and self._group is not None:
                 self._group.finish()  # a loop that was left after stop() is over, and not this trainer alone
         finally:
@@ -320,27 +293,21 @@ class Session:
 
     # ---- what the loop calls ----------------------------------------------------------------------------------------
 
-    def _conclude(self, finish: Finish) -> None:
-        """Called as the loop ends: callbacks, or the final hook."""
-        assert self._driver is not None
+    def _conclude(self, finish: Finish | GroupFinish) -> None:
+        """Called as the loop ends: callbacks, or the final hook (rule 96)."""
         self._ending = finish.reason
+        member = self._connection.member
         if finish.reason is FinishReason.DRAINED:
             self._run_drain_callbacks()
-        elif finish.final_saver and self._final is not None:
-            self._final(self._tables.pull() if self._tables is not None else {})
-            self._driver.handle(FinalHookRun())
-
-    def _conclude_group(self, finish: GroupFinish) -> None:
-        """Called as the loop of a group ends: callbacks, or the final hook (rule 96)."""
-        assert self._group is not None
-        assert self._replica is not None
-        self._ending = finish.reason
-        if finish.reason is FinishReason.DRAINED:
-            self._run_drain_callbacks()
-        elif finish.final_saver and self._group.runtime is not None:
+        elif finish.final_saver and member is not None:
             if self._final is not None:
-                self._final(self._replica.capture().arrays)
-            self._group.runtime.final_hook_done()
+                self._final(self._final_arrays())
+            member.final_hook_done()
+
+    def _final_arrays(self) -> Arrays:
+        if self._replica is not None:
+            return self._replica.capture().arrays
+        return self._tables.pull() if self._tables is not None else {}
 
     def _run_drain_callbacks(self) -> None:
         callbacks, self._on_drain = self._on_drain, []
@@ -357,7 +324,7 @@ class Session:
     def _new_steps(self, spec: DatasetSpec) -> GroupSteps:
         from trainer_sdk.group.group_steps import GroupSteps  # noqa: PLC0415  scripts with tables need none
 
-        return GroupSteps(spec, join=self._join_group, check_use=self._owner.check, conclude=self._conclude_group)
+        return GroupSteps(spec, join=self._join_group, check_use=self._owner.check, conclude=self._conclude)
 
     def _open_source(self) -> BatchSource:
         """Where the batches of `dataset` come from; called with the first one."""
@@ -376,86 +343,14 @@ class Session:
 
     def _start(self) -> TrainerDriver:
         """The connected driver; nothing can be declared from then on."""
-        if self._driver is not None and self._is_started:
-            return self._driver
-        try:
-            driver = self._connect()
-        except BaseException:  # Ctrl-C in a notebook too: the next use starts again
-            self._unwind()
-            raise
-        self._is_started = True
-        return driver
-
-    def _unwind(self) -> None:
-        driver, self._driver = self._driver, None
-        standalone, self._standalone = self._standalone, None
-        if driver is not None:
-            driver.stream.close(farewell_s=0.0)
-        self._release_folder()
-        if standalone is not None:
-            standalone.stop()
-
-    def _connect(self) -> TrainerDriver:
-        data = self._declared()
-        environment = self.environment
-        environment.check_files()
-        if not environment.master:
-            self._standalone = Standalone(environment)
-            environment = self._standalone.start(has_tables=self._tables is not None)
-        self._joined = environment
-        state = start(
-            name=MemberName(environment.name),
-            ordinal=environment.ordinal,
-            incarnation=Incarnation(uuid.uuid4().hex[:12]),
-            has_final_hook=self._final is not None,
-        )
-        standalone = self._standalone
-        driver = self._driver = (
-            TrainerDriver(state, check_alive=standalone.check) if standalone else TrainerDriver(state)
-        )
         tables = self._tables.specs if self._tables is not None else ()
-        driver.handle(SpecDeclared(spec=Declare(dataset=data.spec, tables=tables)))
-        if self.is_draining:
-            self._drain()
-        hello = Hello(job=environment.job, software="edl trainer")
-        driver.stream.connect(
-            MasterAddress(target=environment.master, hello=hello, token=environment.token, tls_dir=environment.tls_dir)
-        )
-        return driver
+        spec = Declare(dataset=self._declared().spec, tables=tables)
+        return self._connection.start(spec, has_final_hook=self._final is not None)
 
     def _join_group(self) -> MemberRuntime:
-        """The runtime of a group's member, which registers by itself; a master of our own if the script runs alone."""
-        from trainer_sdk.group.joining import join_group  # noqa: PLC0415  scripts with tables need none
-
         assert self._group is not None
         assert self._replica is not None
-        environment = self.environment
-        environment.check_files()
-        try:
-            if not environment.master:
-                self._standalone = Standalone(environment)
-                environment = self._standalone.start(is_group=True)
-            if environment.checkpoint_uri:
-                self._folder_lock = hold_as_writer(open_storage(environment.checkpoint_uri))
-            runtime = join_group(
-                environment,
-                self._replica,
-                self._group.spec,
-                has_final_hook=self._final is not None,
-                budget_s=self._budget_s,
-                check_alive=self._standalone.check if self._standalone else lambda: None,
-            )
-        except BaseException:  # Ctrl-C in a notebook too: the next use starts again
-            self._unwind()
-            raise
-        if self.is_draining:
-            runtime.drain(deadline_s=self._drain_deadline_s - monotonic(), reason="SIGTERM")
-        return runtime
-
-    @property
-    def _member(self) -> TrainerDriver | MemberRuntime | None:
-        """This process's place in its job, once it has one."""
-        return self._group.runtime if self._group is not None else self._driver
+        return self._connection.join(self._replica, self._group.spec, has_final_hook=self._final is not None)
 
     @property
     def _steps_of_group(self) -> GroupSteps:
@@ -470,18 +365,6 @@ class Session:
         driver.wait_until_joined(budget_s=self._budget_s)
         return driver
 
-    def _drain(self) -> None:
-        """Called at SIGTERM in the script's thread, between two byte codes, so it takes no lock."""
-        self._drain_deadline_s = min(self._drain_deadline_s, monotonic() + self.environment.drain_s)
-        if self._member is not None:
-            self._member.drain(deadline_s=self._drain_deadline_s - monotonic(), reason="SIGTERM")
-
-    def _release_folder(self) -> None:
-        """From now on another run may write into the checkpoint folder."""
-        lock, self._folder_lock = self._folder_lock, None
-        if lock is not None:
-            lock.release()
-
     def _declared(self) -> Data:
         if self._data is None:
             raise UsageError("no data set yet: call session.dataset(...) first")
@@ -489,7 +372,7 @@ class Session:
 
     def _check_declaring(self, what: str) -> None:
         self._owner.check()
-        if self._member is not None:
+        if self._connection.member is not None:
             raise UsageError(f"{what} after the first batch, pull or rank: declare everything before")
 
     def _check_first_model(self) -> None:

@@ -26,6 +26,7 @@ from trainer_sdk.protocol.trainer_events import (
     Discard,
     DrainDeadlinePassed,
     DrainRequested,
+    FinalHookRun,
     Finish,
     GiveBatch,
     LeaveRequested,
@@ -211,6 +212,10 @@ class TrainerDriver:
     def script_failed(self, message: str, *, is_misuse: bool) -> None:  # noqa: ARG002  of a group alone
         """Tells the master that the script raised (M4)."""
         self.handle(ScriptFailed(message=message))
+
+    def final_hook_done(self) -> None:
+        """Tells the master that the final hook has run here."""
+        self.handle(FinalHookRun())
 
     def leave(self, reason: str, *, farewell_s: float) -> None:
         """Returns what is in hand, and says goodbye to the master for at most so long."""

@@ -349,7 +349,7 @@ import trainer_sdk as edl
 with edl.open(master_budget_s=10_000.0) as session:
     for batch in session.dataset("d", size=100, epochs=2, batch_size=2):
         batch.done()
-        os.kill(session._standalone._children[0][1].pid, signal.SIGKILL)
+        os.kill(session._connection.standalone._children[0][1].pid, signal.SIGKILL)
 """
 
 
