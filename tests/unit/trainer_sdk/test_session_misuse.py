@@ -10,7 +10,8 @@ import pytest
 
 import trainer_sdk as edl
 from master.api.identities import DatasetSpec
-from trainer_sdk.environment import VARIABLES, environment_page, parse_environment
+from trainer_sdk.environment import parse_environment
+from trainer_sdk.environment_variables import VARIABLES, environment_page
 from trainer_sdk.errors import TableError, UsageError
 from trainer_sdk.session import open_session
 
@@ -187,14 +188,27 @@ def test_impossible_shapes_are_refused(shape):
 
 
 def test_metrics_are_numbers(session):
-    """A text, or no mapping at all, is said at once; what is not finite is only left out."""
+    """A text, or no mapping at all, is said at once."""
     data = declare(session)
-    session.report({"loss": np.float32(0.5), "grad": float("nan")})
+    session.report({"loss": np.float32(0.5)})
 
-    assert data.metrics == {"loss": 0.5}
+    assert data.metrics.values == {"loss": 0.5}
     for metrics in ({"loss": "low"}, [0.5]):
         with pytest.raises(UsageError, match="metrics"):
             session.report(metrics)
+
+
+def test_a_loss_that_is_not_finite_is_told_and_hides_behind_no_older_one(session, capsys):
+    """A model that has diverged does not look as it did before; standard error says so once a name."""
+    data = declare(session)
+    session.report({"loss": 0.5, "accuracy": 0.9})
+    for _ in range(2):
+        session.report({"loss": float("nan")})
+
+    assert data.metrics.values == {"accuracy": 0.9}
+    assert capsys.readouterr().err.count("reported loss=nan") == 1
+    session.report({"loss": 0.4})
+    assert data.metrics.values == {"loss": 0.4, "accuracy": 0.9}
 
 
 def test_a_sparse_table_is_not_pulled_whole(session):
