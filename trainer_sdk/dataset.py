@@ -23,7 +23,7 @@ from master.api.identities import DatasetSpec
 from master.api.positions import PositionSet
 from trainer_sdk.errors import UsageError
 from trainer_sdk.record_order import RecordNumbers, RecordOrder
-from trainer_sdk.runtime.driver import finite
+from trainer_sdk.reported_metrics import ReportedMetrics
 
 SumArray = npt.NDArray[Any]
 
@@ -109,7 +109,7 @@ class BatchSource(Protocol):
         ...
 
     def finish(self, batch: Batch, metrics: Mapping[str, float]) -> None:
-        """The script says that the batch is done; `metrics` is all that it has reported."""
+        """The script says that the batch is done, and reports `metrics` with it."""
         ...
 
 
@@ -119,7 +119,7 @@ class Data:
     def __init__(self, spec: DatasetSpec, *, start: Callable[[], BatchSource], check_use: Callable[[], None]) -> None:
         self.spec: Final = spec
         self.current: Batch | None = None
-        self.metrics: dict[str, float] = {}
+        self.metrics: Final = ReportedMetrics()
         self._start, self._check_use = start, check_use
         self._source: BatchSource | None = None
         self._order = RecordOrder(spec)
@@ -159,6 +159,5 @@ class Data:
         if batch.is_done:
             raise UsageError(f"{batch} is done already: call done() once for each batch")
         assert self._source is not None
-        self._source.finish(batch, self.metrics | finite(metrics))
-        self.metrics |= finite(metrics)
+        self._source.finish(batch, metrics)
         batch.close()

@@ -12,6 +12,7 @@ from typing import Final
 from trainer_sdk.dataset import Batch, GivenBatch, SumArray
 from trainer_sdk.errors import UsageError
 from trainer_sdk.protocol.trainer_events import BatchDone, Finish, ReportDue
+from trainer_sdk.reported_metrics import ReportedMetrics
 from trainer_sdk.runtime.driver import TrainerDriver
 
 
@@ -23,7 +24,7 @@ class LeasedBatches:
         driver: TrainerDriver,
         *,
         epoch_size: int,
-        metrics: Callable[[], Mapping[str, float]],
+        metrics: ReportedMetrics,
         conclude: Callable[[Finish], None],
         budget_s: float,
     ) -> None:
@@ -59,7 +60,8 @@ class LeasedBatches:
             "all_reduce() is for own_model(), whose trainers make each step together; with tables push() the gradients"
         )
 
-    def finish(self, batch: Batch, metrics: Mapping[str, float]) -> None:  # noqa: ARG002  the report reads them
+    def finish(self, batch: Batch, metrics: Mapping[str, float]) -> None:
+        self._metrics.add(metrics)
         if not self._has_servers:
             self._driver.handle(BatchDone(flight=batch.flight))
         elif not batch.is_pushed and self._driver.is_in_hand(batch.flight):
@@ -88,7 +90,7 @@ class LeasedBatches:
         return ReportDue(
             steps=self._progress,
             samples_per_s=rate,
-            metrics=dict(self._metrics()),
+            metrics=self._metrics.values,
             waiting_share=self._waiting_share,
         )
 

@@ -34,7 +34,7 @@ from trainer_sdk.job_connection import JobConnection
 from trainer_sdk.leased_batches import LeasedBatches
 from trainer_sdk.protocol.trainer_events import Finish, FinishReason
 from trainer_sdk.runtime.drain_signal import DrainSignal
-from trainer_sdk.runtime.driver import TrainerDriver, finite
+from trainer_sdk.runtime.driver import TrainerDriver
 from trainer_sdk.runtime.session_owner import SessionOwner
 from trainer_sdk.specs import TableDeclaration, dataset_spec, sgd, table_specs
 
@@ -221,12 +221,16 @@ class Session:
         return self._ending is FinishReason.ENDED
 
     def report(self, metrics: Mapping[str, float]) -> None:
-        """Shows these metrics with the job from the next report on; values that are not finite are left out."""
+        """Shows these metrics with the job from the next report on, by name.
+
+        A name whose value is not finite is left out until it is, and standard error says so once.  Raises UsageError
+        for a value that is no number.
+        """
         self._owner.check()
         if self._group is not None:
-            self._group.report(finite(metrics))
+            self._group.report(metrics)
         else:
-            self._declared().metrics |= finite(metrics)
+            self._declared().metrics.add(metrics)
 
     def checkpoint(self) -> str:
         """Commits the script's own model with the positions it has trained; returns the manifest's id.
@@ -336,7 +340,7 @@ class Session:
         return LeasedBatches(
             self._start(),
             epoch_size=data.spec.size,
-            metrics=lambda: data.metrics,
+            metrics=data.metrics,
             conclude=self._conclude,
             budget_s=self._budget_s,
         )

@@ -16,7 +16,7 @@ LONGEST_PROBLEM: Final = 1000
 
 _HEAD, _CUT, _TAIL = 400, " ... ", LONGEST_PROBLEM - 405  # of a longer one
 
-_OVER_BACKOFF_LIMIT: Final = re.compile(r"\d+ failures in a row ")  # `master.job.trainers.trainer_loss.handle_failed`
+_OVER_BACKOFF_LIMIT: Final = re.compile(r"\d+ failures? (in a row )?without one ")  # `describe_limit`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ def merge_progress(before: JobProgress | None, now: JobProgress) -> JobProgress:
     earlier = before.reworked_earlier + (before.reworked if before.term != now.term else 0)
     return replace(
         now,
-        metrics=now.metrics or before.metrics,
+        metrics=now.metrics if now.training else now.metrics or before.metrics,
         resize_pause_s=now.resize_pause_s or before.resize_pause_s,  # those that measured it may all have left
         missing=missed if now.lineage == before.lineage else 0,
         reworked_earlier=earlier + (missed if now.lineage > before.lineage else 0),
@@ -208,7 +208,7 @@ def progress_events(
             events.append(("FellBack", now.fell_back))
     fresh = now.quarantined - (before.quarantined if before is not None else 0)
     if fresh > 0:
-        events.append(("Quarantined", f"{fresh} positions are left out: trainers failed on them again and again"))
+        events.append(("Quarantined", _describe_quarantine(fresh)))
     if before is not None and (again := _trained_again(before, now)):
         events.append(("RolledBack", _describe_rollback(again)))
     if before is not None and is_active and not now.is_complete:
@@ -252,6 +252,12 @@ def _taken_over(before: JobProgress, now: JobProgress) -> Iterator[tuple[str, in
         fresh = count - known.get(server, 0)
         if fresh:
             yield server, fresh if fresh > 0 else count
+
+
+def _describe_quarantine(count: int) -> str:
+    if count == 1:
+        return "one record is left out of training, because trainers failed on it; edl data audit lists its position"
+    return f"{count:,} records are left out of training, because trainers failed on them; edl data audit lists them"
 
 
 def _describe_rollback(count: int) -> str:

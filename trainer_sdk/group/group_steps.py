@@ -26,6 +26,7 @@ from trainer_sdk.group.member_runtime import MemberRuntime
 from trainer_sdk.group.port import GroupFinish, HostArray, StepShare
 from trainer_sdk.protocol.trainer_events import FinishReason
 from trainer_sdk.record_order import RecordNumbers, RecordOrder
+from trainer_sdk.reported_metrics import ReportedMetrics
 
 
 class GroupSteps:
@@ -44,6 +45,7 @@ class GroupSteps:
         self._runtime: MemberRuntime | None = None
         self._order = RecordOrder(spec)
         self._share: StepShare | None = None
+        self._metrics = ReportedMetrics()
         self._has_ended = self._is_job_done = self._wants_stop = False
         self._at_close: list[Callable[[], None]] = []
 
@@ -128,9 +130,10 @@ class GroupSteps:
         return self._order.records(positions)
 
     def report(self, metrics: Mapping[str, float]) -> None:
-        """Shows these with the job from the next report on."""
+        """Shows these with the job from the next report on.  Raises UsageError for a value that is no number."""
+        self._metrics.add(metrics)
         if self._runtime is not None:
-            self._runtime.report_metrics(metrics)
+            self._runtime.report_metrics(self._metrics.values)
 
     def at_close(self, callback: Callable[[], None]) -> None:
         """Called once as the session closes, newest first: threads and processes of a framework's layer end there."""

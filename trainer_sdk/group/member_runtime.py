@@ -174,8 +174,8 @@ class MemberRuntime:
         return self.shell.state.is_leaving
 
     def report_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Shows these with the job from the next report on, beside those of earlier calls."""
-        self.shell.metrics = {**self.shell.metrics, **metrics}
+        """Shows these with the job from the next report on, in place of those of earlier calls."""
+        self.shell.metrics = metrics
 
     def checkpoint(self) -> ManifestId:
         """Commits the replica as it is now, between two steps; the manifest's id.

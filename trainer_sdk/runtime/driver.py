@@ -7,9 +7,8 @@ they are needed.  Not here: what the script sees (`session`, `dataset`, `tables`
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from time import monotonic
 from typing import assert_never, cast
 
@@ -268,11 +267,3 @@ class TrainerDriver:
             if isinstance(message, Drain):
                 self.stream.after(message.deadline_s, self._end_drain)
             self.handle(cast(ToTrainer, message))
-
-
-def finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics as floats, without infinite and NaN values.  Raises UsageError for a value that is no number."""
-    try:
-        return {str(name): float(value) for name, value in metrics.items() if math.isfinite(value)}
-    except (AttributeError, TypeError, ValueError) as error:
-        raise UsageError(f"metrics {metrics!r}: give names and numbers, loss=0.5 say ({error})") from error
