@@ -24,9 +24,8 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, NotFoundError
+from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
 from autoscaler.clusters.kubernetes.api.kinds import (
-    DEPLOYMENTS,
     NAMESPACES,
     PODS,
     PRIORITY_CLASSES,
@@ -34,8 +33,8 @@ from autoscaler.clusters.kubernetes.api.kinds import (
 )
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.clusters.kubernetes.memory_api.watch_history import ObjectChange
-from autoscaler.clusters.kubernetes.objects.fields import Raw, integer, text
-from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
+from autoscaler.clusters.kubernetes.objects.fields import Raw, text
+from autoscaler.clusters.kubernetes.objects.labels import JOB
 from autoscaler.clusters.kubernetes.objects.names import job_key
 from autoscaler.clusters.local.control_plane.api_socket import ApiSocket
 from autoscaler.clusters.local.control_plane.checkpoint_admission import CheckpointAdmission
@@ -45,13 +44,14 @@ from autoscaler.clusters.local.machine.pod_logs import keep_logs_short
 from autoscaler.clusters.local.run_files.checkpoint_locks import CheckpointLocks
 from autoscaler.clusters.local.run_files.run_folder import RunFolder, make_run_folder, write_manifest
 from autoscaler.clusters.local.run_files.run_journal import RecordedErrors, RunJournal
-from autoscaler.domain import Node, NodeName, Role
+from autoscaler.domain import Node, NodeName
 from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
-from autoscaler.jobs.lifecycle import STOP_ORDER, JobEnding
+from autoscaler.jobs.lifecycle import JobEnding
 from autoscaler.local_run.event_journal import EventJournal
 from autoscaler.local_run.run_etcd import EtcdEvent, start_etcd, stop_etcd, supervise_etcd
 from autoscaler.local_run.run_samples import SAMPLE_EVERY_S, sample_of
 from autoscaler.local_run.run_settings import RunSettings
+from autoscaler.local_run.run_shutdown import stop_pods
 from autoscaler.local_run.run_snapshot import RunSnapshot, job_condition, take_snapshot
 from autoscaler.local_run.submission import build_objects, check_objects
 from autoscaler.manifests.api_types import Manifests, TrainingJob
@@ -65,9 +65,6 @@ if TYPE_CHECKING:  # `_import_run_term`
     from autoscaler.operator.job.job_record import JobRecord
     from autoscaler.operator.leader_term import LeaderTerm
 
-_STOP_MARGIN_S: Final = 8.0
-_STOP_POLL_S: Final = 0.02
-_OVERDUE_S: Final = 1.0
 _SAMPLES: Final = object_key("run", "", "samples")
 
 log = logging.getLogger(__name__)
@@ -288,52 +285,9 @@ class LocalRun:
         """
         self._outcomes = self.outcomes()
         self._is_stopped = True
-        self.recorder.record_event("Job", "run", "Stopping", "pods leave within their grace")
-        server = self.plane.server
-        for one in server.all(DEPLOYMENTS):
-            if not one["metadata"].get("ownerReferences"):  # the masters' are the operator's to delete
-                await self.api.delete(DEPLOYMENTS, _name(one), namespace=_namespace(one))
-        for one in server.all(TRAINING_JOBS):
-            suspended = {"spec": {"runPolicy": {"suspend": True}}}
-            await self.api.patch(TRAINING_JOBS, _name(one), suspended, namespace=_namespace(one))
-        deadline_s = time.monotonic() + self._longest_stop_s()
-        due_s: dict[str, float] = {}
-        while self._pods() and time.monotonic() < deadline_s:
-            await self._delete_overdue(due_s)
-            await asyncio.sleep(_STOP_POLL_S)
+        self.recorder.record_event("Job", "run", "Stopping", "pods end within their grace periods")
+        await stop_pods(self.plane.server, self.api)
         await stop_etcd(self.plane.kubelet.processes)
-
-    async def _delete_overdue(self, due_s: dict[str, float]) -> None:
-        """Delete the pods that the operator has left alone for a second after their role's turn came.
-
-        So it does while a job's trainers save at its end, while it cannot read the job, or pauses after a fault.
-        `due_s`: when, by the pod's UID.
-        """
-        jobs: dict[tuple[str, str], list[Raw]] = {}
-        for pod in self._pods():
-            if (name := text(pod, "metadata", "labels", JOB)) and _role(pod) in STOP_ORDER:
-                jobs.setdefault((_namespace(pod), name), []).append(pod)
-        for (namespace, job), pods in jobs.items():
-            role = next(role for role in STOP_ORDER if any(_role(pod) == role for pod in pods))
-            staying = [pod for pod in pods if _role(pod) == role and not text(pod, "metadata", "deletionTimestamp")]
-            now_s = time.monotonic()
-            overdue = [pod for pod in staying if now_s >= due_s.setdefault(pod["metadata"]["uid"], now_s + _OVERDUE_S)]
-            kind, targets = (DEPLOYMENTS, self._masters_of(namespace, job)) if role is Role.MASTER else (PODS, overdue)
-            for target in targets if overdue else ():
-                with suppress(NotFoundError):
-                    await self.api.delete(kind, _name(target), namespace=namespace)
-
-    def _masters_of(self, namespace: str, job: str) -> list[Raw]:
-        deployments = [one for one in self.plane.server.all(DEPLOYMENTS) if _namespace(one) == namespace]
-        return [one for one in deployments if text(one, "metadata", "labels", JOB) == job]
-
-    def _longest_stop_s(self) -> float:
-        """The longest grace of each role, for roles leave one after the other."""
-        grace_s: dict[str, int] = {}
-        for pod in self._pods():
-            role = text(pod, "metadata", "labels", ROLE)
-            grace_s[role] = max(grace_s.get(role, 0), integer(pod, "spec", "terminationGracePeriodSeconds"))
-        return sum(grace_s.values()) + _STOP_MARGIN_S
 
     def _pods(self) -> list[Raw]:
         return list(self.plane.server.all(PODS))
@@ -380,10 +334,6 @@ def _import_run_term() -> type[RunTerm]:
 
 def _name(raw: Raw) -> str:
     return text(raw, "metadata", "name")
-
-
-def _role(pod: Raw) -> str:
-    return text(pod, "metadata", "labels", ROLE)
 
 
 def _namespace(raw: Raw) -> str:
