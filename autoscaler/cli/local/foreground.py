@@ -65,6 +65,8 @@ async def run_in_foreground(
             _print_start(run, output)
             run.recorder.on_event.append(lambda event: _print_event(event, output, stop))
             await run.submit(manifests)
+            for notice in manifests.notices if output is RunOutput.VIEW else ():  # they leave the view soon
+                _try_print(f"notice: {notice}")
             async with _live_view(run, output):
                 async with _background_task(run, background):
                     code = await _wait_for_end(run, stop, duration_s, stays=stays or not manifests.jobs)

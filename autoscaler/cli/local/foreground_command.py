@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.local.foreground import RunOutput, run_in_foreground
+from autoscaler.cli.local.launch_nodes import cores_and_memory, oversize_notices
 from autoscaler.clusters.local.run_files.checkpoint_locks import CheckpointFolderLockedError
 from autoscaler.clusters.local.run_files.run_folder import RunFolderError
 from autoscaler.errors import AutoscalerError, InvalidSpecError
@@ -32,7 +34,12 @@ def run_manifests(
     stays: bool = False,
     ends_with_stdin: bool = False,
 ) -> Exit:
-    """Run to the end; see `run_in_foreground`.  Raises CommandError: REFUSED, then nothing was started, or FAILED."""
+    """Run to the end; see `run_in_foreground`.  Raises CommandError: REFUSED, then nothing was started, or FAILED.
+
+    A notice says where a virtual node is larger than the machine.
+    """
+    oversize = oversize_notices(manifests, settings.machines, cores_and_memory())
+    manifests = replace(manifests, notices=(*manifests.notices, *oversize))
     try:
         return asyncio.run(
             run_in_foreground(

@@ -7,14 +7,18 @@ are, since processes share those; a GPU cannot be shared so.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.clusters.local.machine.cgroup_limits import CgroupLimits, read_limits
 from autoscaler.clusters.local.machine.gpus import GpuLookupError, count_gpus
 from autoscaler.domain import NOTHING, Resources
-from autoscaler.manifests.api_types import TrainingJob, VirtualNode
+from autoscaler.manifests.api_types import Manifests, TrainingJob, VirtualNode
 from autoscaler.manifests.conversion import make_virtual_node
+
+_GIB: Final = 1 << 30
 
 
 def machine_capacity() -> Resources:
@@ -23,9 +27,14 @@ def machine_capacity() -> Resources:
         gpu_count = count_gpus()
     except GpuLookupError:
         gpu_count = 0
+    return replace(cores_and_memory(), gpu_count=gpu_count)
+
+
+def cores_and_memory() -> Resources:
+    """Cores and memory that this process may use."""
     cores = 1000 * len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return bounded_capacity(Resources(cpu_milli=cores, memory_bytes=memory, gpu_count=gpu_count), read_limits())
+    return bounded_capacity(Resources(cpu_milli=cores, memory_bytes=memory), read_limits())
 
 
 def bounded_capacity(machine: Resources, limits: CgroupLimits) -> Resources:
@@ -61,6 +70,21 @@ def nodes_of_machine(job: TrainingJob, machine: Resources) -> tuple[VirtualNode,
     master = replace(job.master.template.requests, extended=())
     pods = job.trainer.replicas.maximum + (0 if job.server is None else job.server.replicas.maximum) + 1
     return (make_virtual_node("machine", room + master, pod_limit=max(pods, 110)),)
+
+
+def oversize_notices(manifests: Manifests, nodes: Sequence[VirtualNode], machine: Resources) -> tuple[str, ...]:
+    """Notices of a virtual node that is larger than the machine, a master's own request apart.  Pure."""
+    masters = [job.master.template.requests for job in manifests.jobs]
+    cpu_milli = max(node.capacity.cpu_milli for node in nodes)
+    memory_bytes = max(node.capacity.memory_bytes for node in nodes)
+    notices = []
+    if cpu_milli > machine.cpu_milli + max((one.cpu_milli for one in masters), default=0):
+        sizes = f"{cpu_milli / 1000:g} cores, and this machine has {machine.cpu_milli / 1000:g}"
+        notices.append(f"a virtual node has {sizes}: its pods share the machine's cores, so they are slower than asked")
+    if memory_bytes > machine.memory_bytes + max((one.memory_bytes for one in masters), default=0):
+        sizes = f"{memory_bytes / _GIB:.1f} GiB of memory, and this machine has {machine.memory_bytes / _GIB:.1f}"
+        notices.append(f"a virtual node has {sizes}: pods that use all that they request may be killed")
+    return tuple(notices)
 
 
 def equal_nodes(count: int, capacity: Resources) -> tuple[VirtualNode, ...]:

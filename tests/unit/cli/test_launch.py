@@ -8,13 +8,14 @@ import yaml
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.followed_job import submit_and_follow
-from autoscaler.cli.local.launch_nodes import bounded_capacity, nodes_of_machine
+from autoscaler.cli.local.launch_nodes import bounded_capacity, nodes_of_machine, oversize_notices
 from autoscaler.cli.main import edl
 from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.api.api_port import Subresource
 from autoscaler.clusters.local.machine.cgroup_limits import CgroupLimits
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
+from autoscaler.manifests.api_types import Manifests
 from master.api.host.launch_variables import GIVEN
 from tests.unit.cli.kube_place import NAMESPACE, stage
 
@@ -193,6 +194,19 @@ def test_a_container_has_what_its_limits_leave(limits, cores, memory):
     """Growth stops there, where the kernel would throttle trainers or kill one."""
     found = bounded_capacity(machine_of(gpu_count=2), limits)
     assert (found.cpu_milli, found.memory_bytes, found.gpu_count) == (cores, memory, 2)
+
+
+def test_a_job_that_asks_for_more_than_the_machine_is_told_so(capsys, folder):
+    """It runs all the same, slowly; what the machine holds needs no notice, and nor does the master's own request."""
+    machine, notices = machine_of(), []
+    for words in ((), ("--cpu", "64"), ("--memory", "64Gi")):
+        job = job_of(capsys, folder, *words)
+        notices.append(oversize_notices(Manifests(jobs=(job,)), nodes_of_machine(job, machine), machine))
+
+    fits, (cores,), (memory,) = notices
+    assert fits == ()
+    assert "64.1 cores, and this machine has 4" in cores
+    assert "GiB of memory, and this machine has 8.0" in memory
 
 
 def test_gpus_that_are_not_there_are_refused(capsys, folder):
