@@ -27,6 +27,7 @@ OVERDUE_INTERVALS: Final = 10
 
 _DO_NOT_DELETE: Final = "do not delete trainers or servers: they hold work that is in no checkpoint"
 _CHECK_MASTER: Final = "see the master's pod and its log (edl logs tj/NAME --master)"
+_CHECK_TRAINER: Final = "if this lasts, see its log (edl logs tj/NAME --trainer 0)"
 _SINCE_LAST: Final = (
     f"If servers were lost or the job suspended now, all work since the last checkpoint would be trained again: "
     f"{_DO_NOT_DELETE}"
@@ -99,7 +100,10 @@ class MasterReport:
 
 
 _PHASES: Final = {
-    JobPhase.STARTING: (HealthReason.STARTING, "no trainer has declared a data set yet"),
+    JobPhase.STARTING: (
+        HealthReason.STARTING,
+        f"no trainer has declared a data set yet: its script is starting, or never loops over one; {_CHECK_TRAINER}",
+    ),
     JobPhase.WAITING_FOR_SERVERS: (
         HealthReason.WAITING_FOR_SERVERS,
         "trainers wait for parameter servers to connect",

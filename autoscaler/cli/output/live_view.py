@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -38,6 +39,11 @@ _BESIDE_A_BAR: Final = 30
 _WIDE: Final = 80
 _SHORTEST_NAME: Final = 8
 _MOST_ROWS: Final = 5
+_BESIDE_A_MESSAGE: Final = 15
+"""Columns of an event for its frame, its time and the gaps."""
+
+_SHORTEST_MESSAGE: Final = 20
+_MOST_LINES: Final = 3  # of one failure
 _JOB_COLOURS: Final = ("cyan", "magenta", "yellow", "blue", "bright_red", "bright_cyan")
 _WEB_COLOUR: Final = "green"
 _FILL: Final[Mapping[Role, str]] = {Role.TRAINER: "█", Role.SERVER: "▓", Role.MASTER: "▒", Role.EXTERNAL: "█"}
@@ -75,7 +81,7 @@ def draw(
         {
             "why this size": [_why_row(job, colours) for job in jobs if _has_open_size(job)],
             "decisions": [_change_row(line, colours) for line in changes],
-            "events": [_event_row(event) for event in events if event.kind != DECIDED],
+            "events": _event_rows([event for event in events if event.kind != DECIDED][-_MOST_ROWS:], width),
         },
     )
     return Group(*parts)
@@ -154,6 +160,13 @@ def _count(now: int, target: int, format_: Callable[[int, int], str]) -> Text:
     return Text(format_(now, target) or "-", style="" if now == target else "bold yellow")
 
 
+def _phase(job: JobLine) -> Text:
+    """The job's condition; Starting until its script has declared a data set, as in a long import."""
+    is_starting = job.condition == "Running" and not (job.progress and job.progress.total)
+    text = "Starting" if is_starting else job.condition
+    return Text(text, style={"Completed": "bold green", "Failed": "bold red"}.get(text, ""))
+
+
 def _loss(job: JobLine) -> str:
     return "-" if job.progress is None or job.progress.loss is None else f"{job.progress.loss:.4f}"
 
@@ -184,9 +197,8 @@ def _jobs(jobs: Sequence[JobLine], colours: Mapping[str, str], width: int) -> Ta
     for column in columns:
         table.add_column(column.title, justify="right", no_wrap=True)
     for job in jobs:
-        phase = Text(job.condition, style={"Completed": "bold green", "Failed": "bold red"}.get(job.condition, ""))
         name = _one_line(Text(job.name, style=colours.get(job.name, "")))
-        table.add_row(name, phase, *(column.cell(job) for column in columns))
+        table.add_row(name, _phase(job), *(column.cell(job) for column in columns))
     return table
 
 
@@ -235,5 +247,14 @@ def _change_row(line: DecisionLine, colours: Mapping[str, str]) -> Sequence[str 
     return f"{line.t_s:6.1f}s", name, sizes, str(decision.reason), decision.message
 
 
-def _event_row(event: RunEvent) -> Sequence[str | Text]:
-    return f"{event.t_s:6.1f}s", event.object, event.reason, event.message.partition("\n")[0]
+def _event_rows(events: Sequence[RunEvent], width: int) -> list[Sequence[str]]:
+    """A row for each event; the message of a failure continues in more rows, for its cause may stand at its end."""
+    beside = _BESIDE_A_MESSAGE + max((len(event.object) + len(event.reason) for event in events), default=0)
+    rows: list[Sequence[str]] = []
+    for event in events:
+        message = event.message.partition("\n")[0]
+        is_failure = event.kind == "Failed" and message
+        lines = wrap(message, max(_SHORTEST_MESSAGE, width - beside))[:_MOST_LINES] if is_failure else [message]
+        rows.append((f"{event.t_s:6.1f}s", event.object, event.reason, lines[0]))
+        rows += [("", "", "", line) for line in lines[1:]]
+    return rows

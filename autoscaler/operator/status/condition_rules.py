@@ -33,6 +33,7 @@ _NOT_TRAINING: Final = frozenset(
 
 _NO_VERDICT: Final = frozenset({"NotActive", "Waiting"})
 _SERVING_AGAIN: Final = frozenset({HealthReason.WAITING_FOR_SERVERS, HealthReason.RESTORING})
+_BEGINNING: Final = frozenset({HealthReason.NO_ANSWER, HealthReason.STARTING})
 
 
 def conditions_of(inputs: StatusInputs) -> tuple[Condition, ...]:
@@ -53,8 +54,8 @@ def conditions_of(inputs: StatusInputs) -> tuple[Condition, ...]:
 def main_reason(conditions: Sequence[Condition]) -> str:
     """Most important reason, for a table column: the ending, else what keeps the job from it, most urgent first.
 
-    The order: from starting, from training, from its minimum, from serving again, from readiness, from checkpoints,
-    from its next size.
+    The order: from starting, from training, from its minimum, from serving again, from readiness, from its first
+    batch, from checkpoints, from its next size.
     """
     by_kind = {one.type: one for one in conditions}
     for kind in (ConditionType.FAILED, ConditionType.COMPLETED, ConditionType.SUSPENDED):
@@ -77,6 +78,7 @@ def _by_urgency(by_kind: Mapping[ConditionType, Condition]) -> Iterator[Conditio
     ready = by_kind.get(ConditionType.READY)
     has_capacity = admitted is not None and admitted.status is ConditionStatus.TRUE
     yield ready if has_capacity and ready is not None and ready.status is ConditionStatus.FALSE else None
+    yield progressing if progressing is not None and progressing.reason in _BEGINNING else None
     if checkpoints is not None and checkpoints.status is ConditionStatus.FALSE:
         yield checkpoints if checkpoints.reason not in _NO_VERDICT else None
     yield by_kind.get(ConditionType.SCALED)
@@ -133,15 +135,16 @@ def _last_start(inputs: StatusInputs) -> Condition | None:
     if refused is not None:  # the last attempt was refused; an attempt that was accepted clears the refusal
         return false_condition(ConditionType.ADMITTED, refused.reason, refused.message)
     if race.unschedulable_reason:
-        return false_condition(
-            ConditionType.ADMITTED,
-            "Unschedulable",
-            f"kube-scheduler, {race.lost_races} times in a row: {race.unschedulable_reason}",
-        )
+        message = f"kube-scheduler refused {_starts(race.lost_races)}: {race.unschedulable_reason}"
+        return false_condition(ConditionType.ADMITTED, "Unschedulable", message)
     if race.is_capacity_taken:
-        detail = f"{race.lost_races} times in a row others took the room that was proved for it"
+        detail = f"other pods took the capacity that was proved for this job, at {_starts(race.lost_races)}"
         return false_condition(ConditionType.ADMITTED, "CapacityLost", detail)
     return None
+
+
+def _starts(count: int) -> str:
+    return "its last start" if count == 1 else f"its last {count} starts"
 
 
 def _ready(inputs: StatusInputs) -> Condition:
@@ -164,10 +167,12 @@ def _scaled(inputs: StatusInputs) -> Condition:
         detail = "a HorizontalPodAutoscaler targets this job, so EDL does not change its size; delete one of the two"
         return false_condition(ConditionType.SCALED, "ConflictingAutoscaler", detail)
     there = len(inputs.active_pods[Role.TRAINER])
-    notices = [decision.notice, *(f"server {pod} stays yet: {why}" for pod, why in inputs.draining.items() if why)]
+    leaving = (f"server {pod} has not left yet: {why}" for pod, why in inputs.draining.items() if why)
+    notices = [decision.notice, *leaving]
     message = "; ".join(filter(None, [f"{there} of {decision.target} trainers: {decision.message}", *notices]))
     if inputs.is_observed:
-        return false_condition(ConditionType.SCALED, "Observed", f"EDL would want {message}")
+        detail = f"spec.mode is observe: EDL writes nothing. It would plan {message}"
+        return false_condition(ConditionType.SCALED, "Observed", detail)
     for reason, detail in inputs.problems.items():
         return false_condition(ConditionType.SCALED, reason, detail)
     if there < decision.target and inputs.plan_report.refusal is not None:
@@ -180,7 +185,7 @@ def _scaled(inputs: StatusInputs) -> Condition:
         return false_condition(ConditionType.SCALED, "Growing", message)
     if inputs.master_report.progress is not None and inputs.master_report.progress.moves_problem:
         return false_condition(
-            ConditionType.SCALED, "BucketsLate", f"training goes on; {inputs.master_report.progress.moves_problem}"
+            ConditionType.SCALED, "BucketsLate", f"training continues; {inputs.master_report.progress.moves_problem}"
         )
     if there > decision.target or inputs.draining:
         return false_condition(ConditionType.SCALED, "Shrinking", message)
@@ -195,7 +200,7 @@ def _master_condition(
     if life.ending is not None or life.stage in {LifeStage.SUSPENDING, LifeStage.SUSPENDED}:
         return false_condition(kind, "NotActive", "the job has ended, or is suspended")
     if not has_started(inputs):
-        return false_condition(kind, "Waiting", "it has not started: it waits for room for its minimum")
+        return false_condition(kind, "Waiting", "the job has not started: it waits for capacity for its minimum")
     verdict = verdict_of(inputs.master_report)
     make = {True: true_condition, False: false_condition, None: unknown_condition}[verdict.holds]
     return make(kind, verdict.reason.value, verdict.message)
@@ -236,7 +241,7 @@ def _suspended(inputs: StatusInputs) -> Condition:
     match inputs.record.life.stage:
         case LifeStage.SUSPENDED:
             return true_condition(
-                ConditionType.SUSPENDED, "Suspended", "spec.runPolicy.suspend is true; all pods leave"
+                ConditionType.SUSPENDED, "Suspended", "spec.runPolicy.suspend is true: no pod of the job stays"
             )
         case LifeStage.SUSPENDING:
             return false_condition(

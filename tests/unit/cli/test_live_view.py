@@ -125,6 +125,21 @@ def test_the_picture_shows_nodes_sizes_progress_and_reasons():
     assert "room for web-3" in text
 
 
+def test_a_job_whose_script_still_imports_is_starting():
+    """A script that hangs in an import looks unlike one that trains."""
+    for progress in (None, replace(PROGRESS, phase=JobPhase.STARTING, total=0)):
+        assert "Starting" in drawn(replace(SNAPSHOT, jobs=(replace(JOB, progress=progress),)))
+    assert "Starting" not in drawn(SNAPSHOT)
+
+
+def test_the_cause_of_a_failure_is_not_cut_off():
+    """What a failure says last is why; other events keep one line."""
+    words = " ".join(f"word{number}" for number in range(20))
+    event = RunEvent(number=1, t_s=1.0, kind="Failed", object="tj/digits", reason="CommitFails", message=words)
+    assert "word19" in drawn(SNAPSHOT, [event], width=80)
+    assert "word19" not in drawn(SNAPSHOT, [replace(event, kind="Job")], width=80)
+
+
 HOSTILE = RunEvent(
     number=1,
     t_s=1.0,

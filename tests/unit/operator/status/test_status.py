@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autoscaler.jobs.lifecycle import FailureReason, JobEnding, Life, LifeStage
 from autoscaler.operator.job.job_record import alerted_uncommitted_since_s, facts_of, next_reconcile_at_s
-from autoscaler.operator.status.conditions import ConditionType, true_condition
+from autoscaler.operator.status.conditions import ConditionType, false_condition, true_condition
 from autoscaler.operator.status.job_status import main_reason
 from autoscaler.operator.status.status_inputs import PlanReport, ResizeAuthor, ResizeRecord
 from master.api.master_status import JobPhase
@@ -189,6 +189,18 @@ def test_every_status_is_one_that_the_definition_takes(life, pods, decided, resi
     assert {one["type"] for one in written["conditions"]} == {*ConditionType}
     assert not (told(what)["Completed"][0] == "True" and told(what)["Failed"][0] == "True")
     assert main_reason(()) == ""
+
+
+@pytest.mark.parametrize("reason", ["Starting", "NoAnswer"])
+def test_a_job_whose_script_has_declared_nothing_yet_is_shown_as_such(reason):
+    """A script that hangs in an import trains nothing, though its size is right."""
+    conditions = [
+        true_condition(ConditionType.ADMITTED, "Started"),
+        true_condition(ConditionType.READY, "AllReady"),
+        true_condition(ConditionType.SCALED, "Max"),
+        false_condition(ConditionType.PROGRESSING, reason, "no data set"),
+    ]
+    assert main_reason(conditions) == reason
 
 
 @pytest.mark.parametrize(("reason", "shown"), [("AllTrained", "Completed"), ("NoModelKept", "NoModelKept")])
