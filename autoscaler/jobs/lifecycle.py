@@ -252,8 +252,8 @@ def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> LifeTransi
     life = replace(life, failures=failures, advances_at_failure=life.advances)
     message = f"trainer {event.pod} {event.exit_description}"
     if failures >= limit:
-        why = f"{failures} trainer failures in a row without one batch completed (backoffLimit {limit})"
-        why = f"{why}; the last: {message}"
+        counted = "1 trainer failure" if failures == 1 else f"{failures} trainer failures in a row"
+        why = f"{counted} without one batch completed (backoffLimit {limit}); the last: {message}"
         return _fail(life, FailureReason.BACKOFF_LIMIT_EXCEEDED, why, now_s)
     pause = pause_s(failures)
     following = "at once" if pause == 0 else f"in {pause:.0f} s"
@@ -297,11 +297,11 @@ def _suspend(life: Life, event: SuspendRequested) -> LifeTransition:
     if event.on is (life.stage is not LifeStage.ACTIVE):
         return LifeTransition(life=life)
     if event.on:
-        suspended = Announce(reason="Suspended", message="all pods are terminated")
+        suspended = Announce(reason="Suspended", message="trainers finish their batches, then all pods are terminated")
         return LifeTransition(
             life=replace(life, stage=LifeStage.SUSPENDING, stopped_role_count=1), effects=(suspended,)
         )
-    resumed = Announce(reason="Resumed", message="waits for its minimum")
+    resumed = Announce(reason="Resumed", message="the job waits for capacity for its minimum")
     started_at_s = None if life.stage is LifeStage.SUSPENDED else life.started_at_s
     return LifeTransition(life=replace(life, stage=LifeStage.ACTIVE, started_at_s=started_at_s), effects=(resumed,))
 
@@ -310,8 +310,8 @@ def _delete(life: Life, now_s: float) -> LifeTransition:
     if life.stage is LifeStage.OVER:
         return LifeTransition(life=replace(life, ending=JobEnding.DELETED), effects=(DeleteJob(),))
     if life.stage is LifeStage.STOPPING:
-        return LifeTransition(life=replace(life, ending=JobEnding.DELETED, message="deleted"))
-    return _end(life, JobEnding.DELETED, "deleted", now_s)
+        return LifeTransition(life=replace(life, ending=JobEnding.DELETED, message="a user deleted the job"))
+    return _end(life, JobEnding.DELETED, "a user deleted the job", now_s)
 
 
 def _observe_pods(life: Life, roles: frozenset[Role], now_s: float) -> LifeTransition:

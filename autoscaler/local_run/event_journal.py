@@ -153,16 +153,16 @@ def _describe_node(before: Raw, after: Raw) -> Iterator[JournalLine]:
 def _describe_pod(before: Raw, after: Raw) -> Iterator[JournalLine]:
     if not after:
         if text(before, "status", "phase") not in ENDED_PHASES:
-            yield JournalLine(kind="Exited", reason="Gone", message="had no process")
+            yield JournalLine(kind="Exited", reason="Gone", message="it had no process yet")
         return
     node = text(after, "spec", "nodeName")
     if not before:
-        yield JournalLine(kind="Created", reason="Pending", message="wants a node")
+        yield JournalLine(kind="Created", reason="Pending", message="waits for a node")
     if node and not text(before, "spec", "nodeName"):
         tier = text(after, "metadata", "labels", TIER)
         yield JournalLine(kind="Scheduled", reason="Scheduled", message=f"{tier} on {node}" if tier else f"to {node}")
     elif _is_unschedulable(after) and not _is_unschedulable(before):
-        yield JournalLine(kind="Scheduled", reason="Unschedulable", message="no node has room for it")
+        yield JournalLine(kind="Scheduled", reason="Unschedulable", message="no node has free capacity for it")
     yield from _describe_process(before, after, node)
 
 
@@ -181,7 +181,7 @@ def _describe_process(before: Raw, after: Raw, node: str) -> Iterator[JournalLin
         yield JournalLine(
             kind="Drained" if grace_s else "Killed",
             reason="Leaving",
-            message=f"has {grace_s} s to leave" if grace_s else "",
+            message=f"has {grace_s} s to end" if grace_s else "",
         )
     if text(after, "status", "phase") in ENDED_PHASES and text(before, "status", "phase") not in ENDED_PHASES:
         ended = part(status, "state", "terminated")

@@ -18,7 +18,7 @@ from master.api.positions import EMPTY, PositionSet
 from master.group.group_state import GroupState, GroupTurn, Replica
 from master.job.domain.durable_records import SECOND, Instant, MemberKey, RecordQuarantine
 from master.job.domain.job_events import BackoffLimitSet
-from master.job.state.trainer_failures import FailureNote, clear_positions, count_failure
+from master.job.state.trainer_failures import FailureNote, clear_positions, count_failure, describe_limit
 
 PARTNER_NS: Final = 60 * SECOND
 
@@ -35,8 +35,7 @@ def handle_failed(turn: GroupTurn, replica: Replica, failure: Failed) -> None:
     if replica.refusal and not (state.dataset or state.pending_declaration):
         turn.change(failed=f"the declaration of {replica.key.name} is refused: {replica.refusal}")
     elif failures.in_a_row >= max(1, limit):
-        reason = f"{failures.in_a_row} failures in a row without one step completed (backoffLimit {limit}); the last, "
-        turn.change(failed=f"{reason}of {replica.key.name}: {failure.message}")
+        turn.change(failed=describe_limit(failures, limit, "step"))
 
 
 def handle_backoff_limit(turn: GroupTurn, event: BackoffLimitSet) -> None:

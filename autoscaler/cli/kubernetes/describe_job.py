@@ -70,8 +70,8 @@ def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
         yield "Progress", _progress(job, now_s)
     if integer(job, "status", "progress", "steps"):
         yield "Group", _group(job)
-    limit = integer(job, "spec", "runPolicy", "backoffLimit", default=6)
-    yield "Failures", f"{integer(job, 'status', 'failures')} in a row; {limit} fail the job"
+    failures, limit = integer(job, "status", "failures"), integer(job, "spec", "runPolicy", "backoffLimit", default=6)
+    yield "Failures", f"{failures} since the last completed batch; {limit} fail the job (backoffLimit)"
     yield "Folder", text(job, "spec", "checkpoint", "uri")
     if integer(job, "status", "observedGeneration") < integer(job, "metadata", "generation"):
         yield "Note", "the operator has not seen the last change of this job yet"

@@ -51,7 +51,7 @@ _DEPARTURES: Final = {
     ),
     TerminationCause.DRAIN: (ResizeAuthor.DRAIN, "Drained", "it was evicted: its node is being drained"),
     TerminationCause.NODE: (ResizeAuthor.NODE, "NodeEnded", "its node terminated it"),
-    TerminationCause.USER: (ResizeAuthor.USER, "Deleted", "a user deleted it"),
+    TerminationCause.USER: (ResizeAuthor.USER, "Deleted", "a user drained or deleted it"),
     TerminationCause.OWN_EXIT: (ResizeAuthor.FAILURE, "Failed", "it ended by itself"),
     TerminationCause.MASTER: (
         ResizeAuthor.EDL,

@@ -71,6 +71,17 @@ class FailureCounts:
         return self.layers[count - 1] if len(self.layers) >= count else EMPTY
 
 
+def describe_limit(failures: FailureCounts, limit: int, unit: str) -> str:
+    """Why a job has failed that reached its limit; the operator knows these reasons by their beginning.
+
+    `unit`: what none of was completed, "batch" or "step".
+    """
+    counted = "1 failure" if failures.in_a_row == 1 else f"{failures.in_a_row} failures in a row"
+    last = failures.notes[-1]
+    counted = f"{counted} without one {unit} completed (backoffLimit {limit})"
+    return f"{counted}; the last, of {last.member.name}: {last.message}"
+
+
 def count_failure(
     failures: FailureCounts, failure: FailureNote, *, has_raised: bool, is_evidence: bool
 ) -> FailureCounts:

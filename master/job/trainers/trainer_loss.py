@@ -17,7 +17,7 @@ from master.job.state.dispatch_state import DispatchState
 from master.job.state.job_state import Turn
 from master.job.state.lease_changes import drop_leases
 from master.job.state.members import Trainer, drop_trainer, put_trainer, rank_changes
-from master.job.state.trainer_failures import FailureNote, count_failure
+from master.job.state.trainer_failures import FailureNote, count_failure, describe_limit
 
 
 def handle_failed(turn: Turn, trainer: Trainer, failure: Failed) -> None:
@@ -35,8 +35,7 @@ def handle_failed(turn: Turn, trainer: Trainer, failure: Failed) -> None:
     if trainer.refusal and not (state.dataset or state.pending_declaration):
         turn.change(failed=f"the declaration of {trainer.key.name} is refused: {trainer.refusal}")
     elif failures.in_a_row >= max(1, limit):
-        reason = f"{failures.in_a_row} failures in a row without one batch completed (backoffLimit {limit}); the last, "
-        turn.change(failed=f"{reason}of {trainer.key.name}: {failure.message}")
+        turn.change(failed=describe_limit(failures, limit, "batch"))
 
 
 def handle_backoff_limit(turn: Turn, event: BackoffLimitSet) -> None:

@@ -49,7 +49,7 @@ def test_why_of_a_job_that_has_ended_says_so(tmp_path):
         told = edl("why", "tj/idle", run=run.folder, code=3)
     finally:
         run.end()
-    assert re.search(r"tj/idle has no size any more: Failed \w+ ago: 1 trainer failures in a row", told)
+    assert re.search(r"tj/idle has no size any more: Failed \w+ ago: 1 trainer failure without one batch", told)
     assert "see edl describe tj/idle" in told
 
 

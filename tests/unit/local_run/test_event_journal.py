@@ -85,14 +85,14 @@ def add_pod(story, name="p"):
 
 def test_the_life_of_a_pod_is_told_step_by_step(story):
     """From its creation to the end of its process, each step once, also on disk."""
-    assert add_pod(story) == [("pod/p", "Pending", "wants a node")]
+    assert add_pod(story) == [("pod/p", "Pending", "waits for a node")]
     story.server.bind("default", "p", "node-1")
     assert story.tell() == [("pod/p", "Scheduled", "to node-1")]
     assert story.report(pid="7") == [("pod/p", "Started", "pid 7 on node-1")]
     assert story.report(pid="7", is_ready=True) == [("pod/p", "Ready", "on node-1")]
     assert story.report(pid="7", is_ready=True) == []
     story.server.delete(PODS, "default", "p")
-    assert story.tell() == [("pod/p", "Leaving", "has 5 s to leave")]
+    assert story.tell() == [("pod/p", "Leaving", "has 5 s to end")]
     assert story.report(phase="Failed", state={"terminated": {"exitCode": 3}}) == [("pod/p", "Gone", "exited with 3")]
     story.server.finish("default", "p")
     assert story.tell() == []
@@ -105,9 +105,9 @@ def test_a_pod_without_room_and_one_deleted_before_it_started_are_told(story):
     add_pod(story)
     verdict = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     told = story.rewrite(PODS, "p", status={"conditions": [verdict]})
-    assert told == [("pod/p", "Unschedulable", "no node has room for it")]
+    assert told == [("pod/p", "Unschedulable", "no node has free capacity for it")]
     story.server.delete(PODS, "default", "p")
-    assert story.tell() == [("pod/p", "Gone", "had no process")]
+    assert story.tell() == [("pod/p", "Gone", "it had no process yet")]
 
 
 def test_a_restart_is_told_with_the_last_words_and_what_comes_next(story):

@@ -281,14 +281,16 @@ def test_no_cut_begins_while_a_skip_is_out():
     assert driver.state.commit.phase.value == "idle"
 
 
-def test_failures_in_a_row_fail_the_job_with_the_last_text():
+@pytest.mark.parametrize(("limit", "counted"), [(1, "1 failure without"), (2, "2 failures in a row without")])
+def test_failures_in_a_row_fail_the_job_with_the_last_text(limit, counted):
     """backoffLimit: never a silent retry loop."""
-    driver = Driver(JobConfig(servers=0, backoff_limit=2, quarantine_after=99)).start()
+    driver = Driver(JobConfig(servers=0, backoff_limit=limit, quarantine_after=99)).start()
     driver.trainer("t9")
-    for process in (1, 2):
+    for process in range(1, limit + 1):
         fail_at_the_front(driver, process, works_first=False)
     told = job.status(driver.state, driver.now)
     assert told.phase is JobPhase.FAILED
+    assert told.problem.startswith(f"{counted} one batch completed (backoffLimit {limit}); the last, of t0: ")
     assert "ValueError: bad record" in told.problem
     assert progress_of(told).is_over_backoff_limit
     answer = driver.acquire(key("t9"), 7)
