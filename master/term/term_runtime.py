@@ -8,8 +8,8 @@ is no lock.
 A turn takes all events that have gathered, and each stream sends all that has gathered for it, so the cost of an
 event falls under load.  Before each turn and each envelope the term checks that it may still act.
 
-Not here: gRPC (`process.grpc_server`), who leads (`leadership.election`), one term after another
-(`process.leader_terms`), decisions (`job`).
+Not here: gRPC (`process.grpc_server`), the checkpoint folder (`folder_work`), who leads (`leadership.election`), one
+term after another (`process.leader_terms`), decisions (`job`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final, Protocol, assert_never
 
 from master import job
-from master.api.errors import ContractError, MessageError
-from master.api.identities import HistoryId, ManifestId, Term
+from master.api.errors import MessageError
+from master.api.identities import HistoryId, Term
 from master.api.master_status import LONGEST_AGE_S, JobStatus
 from master.api.messages.from_members import MemberMessage, RegisterServer, RegisterTrainer
 from master.api.messages.generations import RegisterReplica
 from master.api.servers_answer import ServersAnswer
-from master.durable.checkpoint_folder import ADOPTION_BUDGET_S, CheckpointFolder, call_with_timeout
-from master.durable.head_file import HeadFile
+from master.durable.checkpoint_folder import CheckpointFolder
 from master.errors import HeadDamagedError, TermEndedError
 from master.job.domain.durable_records import SECOND, Durable, Instant, MemberKey, SwapHead
 from master.job.domain.effects import (
@@ -47,11 +46,8 @@ from master.job.domain.effects import (
 )
 from master.job.domain.job_config import JobConfig
 from master.job.domain.job_events import (
-    AdoptableFound,
     BackoffLimitSet,
     CoreEvent,
-    ManifestWriteFailed,
-    ManifestWritten,
     MessageReceived,
     Persisted,
     PersistRefused,
@@ -62,6 +58,7 @@ from master.leadership.election import HeldTerm
 from master.store.store_port import StateStore
 from master.term.counters import Counters, PromotionLog
 from master.term.event_queue import EventQueue
+from master.term.folder_work import FolderWork
 from master.term.member_streams import MemberStream, MemberStreams
 from master.term.store_writer import StoreWriter
 
@@ -107,8 +104,6 @@ class TermRuntime:
         core: DecisionCore = job,
     ) -> None:
         self._core = core
-        self._folder = folder
-        self._history = history  # of what this job commits; None: it has no name, and the folder to itself
         self._fell_back = fell_back  # to which checkpoint, and why; empty: to none
         self._held_term = held_term
         self._counts = counts
@@ -118,16 +113,12 @@ class TermRuntime:
         self._persistence = StoreWriter(store, term, self._handle_outcome)
         self._streams = MemberStreams()
         self.is_over = False  # no stream is to be opened any more: it would never be ended
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._head_file = HeadFile(folder)
-        self._failure: BaseException | None = None  # of one of them: a bug, for what can go wrong is an event
+        self._folder_work = FolderWork(folder, history, self._inbox.add)
         step = core.initial(config, durable, term, _now())
         self._state = step.state
         self._first_effects = step.effects
         self._head = durable.head
-        self._pending_requests: dict[
-            int, asyncio.Future[ServersAnswer]
-        ] = {}  # pending SetServers calls, by request number
+        self._pending_requests: dict[int, asyncio.Future[ServersAnswer]] = {}  # SetServers calls, by request number
         self._requests = itertools.count()
         self._is_changed = True  # since the deadlines were looked at
         self._next_deadline_check = Instant(0)  # not before then again
@@ -139,9 +130,7 @@ class TermRuntime:
         """Serves the term.  Raises TermEndedError when it is over; afterwards nothing leaves on any stream."""
         writes = asyncio.create_task(self._persistence.run())
         try:
-            if self._head is not None:  # the master that committed it may have been killed before that
-                self._start(self._head_file.write(self._head.id))
-            self._start(asyncio.to_thread(self._folder.discard_leftovers))
+            self._folder_work.begin(self._head)
             self._perform(self._first_effects)
             while True:
                 await self._inbox.wait(self._wait_s())
@@ -149,12 +138,11 @@ class TermRuntime:
                     await self._held_term.confirm()
                 if writes.done():
                     writes.result()
-                if self._failure is not None:
-                    raise self._failure
+                self._folder_work.check()
                 self._take_turn()
                 await asyncio.sleep(0)  # let the streams send
         except asyncio.CancelledError:  # asked to end while it leads; a term that another one follows writes no more
-            await self._head_file.finish()
+            await self._folder_work.finish_head()
             raise
         finally:
             self.is_over = True
@@ -163,7 +151,7 @@ class TermRuntime:
             for stop in self._pending_requests.values():
                 if not stop.done():
                     stop.set_exception(TermEndedError("the term ended before this number of servers was durable"))
-            await _cancel({writes, *self._tasks})
+            await _cancel({writes, *self._folder_work.tasks})
 
     def _take_turn(self) -> None:
         now = _now()
@@ -205,12 +193,8 @@ class TermRuntime:
                     self._send(effect)
                 case Persist():
                     self._persistence.add(effect)
-                case WriteManifest():
-                    self._start(self._write_manifest(effect))
-                case FindAdoptable():
-                    self._start(self._find_adoptable(effect))
-                case Retain():
-                    self._start(self._head_file.retain(effect.manifests))
+                case WriteManifest() | FindAdoptable() | Retain():
+                    self._folder_work.start(effect)
                 case CloseStream():
                     self._close_stream(effect)
                 case AnswerServers():
@@ -241,49 +225,12 @@ class TermRuntime:
             if (pending := self._pending_requests.get(request)) is not None and not pending.done():
                 pending.set_result(answer)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._failure = self._failure or error
-
     def _handle_outcome(self, outcome: Persisted | PersistRefused) -> None:
         if isinstance(outcome, Persisted) and isinstance(outcome.write, SwapHead):
             self._counts.commits += 1
-            self._start(self._finish_commit(outcome, outcome.write.manifest))
+            self._folder_work.finish_commit(outcome, outcome.write.manifest)
         else:
             self._inbox.add(outcome)
-
-    async def _finish_commit(self, outcome: Persisted, manifest: ManifestId) -> None:
-        """Write HEAD before answering, so that an acknowledged checkpoint survives the loss of the store too."""
-        await self._head_file.write(manifest)
-        self._inbox.add(outcome)
-
-    async def _write_manifest(self, effect: WriteManifest) -> None:
-        manifest = replace(effect.manifest, created_at_s=time.time())
-        try:
-            await call_with_timeout(
-                self._folder.check_written, manifest
-            )  # by members, whose mounts may be other folders
-            await call_with_timeout(self._folder.write, manifest)
-        except ContractError as error:
-            log.warning("manifest %s: %s", manifest.id, error)
-            self._inbox.add(ManifestWriteFailed(manifest=manifest.id, reason=str(error)))
-        else:
-            self._inbox.add(ManifestWritten(manifest=manifest.id))
-
-    async def _find_adoptable(self, effect: FindAdoptable) -> None:
-        try:
-            search, budget_s = self._folder.find_adoptable, 2 * ADOPTION_BUDGET_S
-            found = await call_with_timeout(search, effect.parent, effect.lineage, self._history, budget_s=budget_s)
-        except ContractError as error:
-            log.warning("no manifest is adopted: %s", error)
-            found = None
-        self._inbox.add(AdoptableFound(manifest=found))
 
     # ---- gRPC side --------------------------------------------------------------------------------------------------
 
@@ -346,7 +293,7 @@ class TermRuntime:
         status = self._core.status(state, _now())
         store_outage = self._persistence.problem or self._held_term.store_problem
         store_problem = f"training continues, checkpoints wait: {store_outage}" if store_outage else ""
-        checkpoint_problem = self._head_file.problem or status.checkpoint_problem
+        checkpoint_problem = self._folder_work.head_problem or status.checkpoint_problem
         age_s = status.checkpoint_age_s
         if age_s is None and state.head is not None and state.head.created_at_s > 0:  # an earlier term committed it
             age_s = min(max(0.0, time.time() - state.head.created_at_s), LONGEST_AGE_S)
