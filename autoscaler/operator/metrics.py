@@ -38,41 +38,57 @@ class Metrics:
         self.view_age_s: Final = self._gauge(
             "edl_view_age_seconds", "Age of the view on which decisions are based, in seconds."
         )
-        self._etcd = self._gauge("edl_etcd_bytes", "Bytes of etcd's fullest member: used, file size, quota.", ("what",))
+        self._etcd = self._gauge(
+            "edl_etcd_bytes", "Bytes of etcd's fullest member; what: used, file (its size) or quota.", ("what",)
+        )
         self._etcd_full = self._gauge(
             "edl_etcd_full", "1 while etcd refuses writes because its quota is full (NOSPACE alarm)."
         )
         self.decision_s: Final = Histogram(
             "edl_decision_seconds",
-            "One pass of the loop: view, plan and writes.",
+            "Seconds of one pass of the loop: view, plan and writes.",
             buckets=PLAN_BUCKETS_S,
             registry=self.registry,
         )
-        self.events_dropped: Final = self._gauge("edl_events_dropped", "Events that could not be written.")
+        self.events_dropped: Final = self._gauge("edl_events_dropped", "Kubernetes events that could not be written.")
         self._calls = self._counter("edl_api_calls", "Requests to the API server.", ("verb", "kind", "outcome"))
-        self._writes = self._counter("edl_writes", "The planner's actions.", ("action", "verdict"))
-        self._resizes = self._counter("edl_resizes", "Changes of a job's size by EDL.", ("cause",))
-        self._server_resizes = self._counter("edl_server_resizes", "Changes of a job's servers by EDL.", ("cause",))
+        self._writes = self._counter(
+            "edl_writes", "The planner's actions, by how their write ended.", ("action", "verdict")
+        )
+        self._resizes = self._counter("edl_resizes", "Changes of a job's number of trainers by EDL.", ("cause",))
+        self._server_resizes = self._counter(
+            "edl_server_resizes", "Changes of a job's number of servers by EDL.", ("cause",)
+        )
         self._server_moves = self._counter(
             "edl_server_moves", "Moves of parameter servers to another node.", ("outcome",)
         )
         self._terminations = self._counter(
             "edl_pod_terminations", "Pods of jobs that terminated, by cause and role.", ("cause", "role")
         )
-        self._trainers = self._gauge("edl_job_trainers", "Trainers of a job.", (*JOB, "state"))
-        self._servers = self._gauge("edl_job_servers", "Parameter servers of a job that has some.", (*JOB, "state"))
+        self._trainers = self._gauge(
+            "edl_job_trainers", "Trainers of a job; state: ready, target, min, max or surplus.", (*JOB, "state")
+        )
+        self._servers = self._gauge(
+            "edl_job_servers",
+            f"Parameter servers of a job that has some; state: {', '.join(_SERVERS)}.",
+            (*JOB, "state"),
+        )
         self._single_copies = self._gauge(
             "edl_job_buckets_with_one_copy", "Buckets with one copy, of a job with copies: 2.", JOB
         )
         self._share = self._gauge("edl_job_share", "Weighted dominant share of a job.", JOB)
         self._committed = self._gauge("edl_job_samples_committed", "Samples in the last checkpoint.", JOB)
-        self._condition = self._gauge("edl_job_condition", "1 for a job's condition.", (*JOB, *_CONDITION))
+        self._condition = self._gauge(
+            "edl_job_condition",
+            "1 for each condition of a job, with its present status and reason.",
+            (*JOB, *_CONDITION),
+        )
         self._checkpoint_at = self._gauge(
             "edl_job_last_checkpoint_timestamp_seconds", "Unix time of the last commit.", JOB
         )
         self._uncommitted_since = self._gauge(
             "edl_job_uncommitted_since_timestamp_seconds",
-            "Since when what a job trains is in no checkpoint: its last one, or its start or resume if that is later.",
+            "Unix time since which a job's training is in no checkpoint: its last commit, or a later start or resume.",
             JOB,
         )
         self._held_up = self._gauge(
@@ -83,7 +99,7 @@ class Metrics:
         self._holders: frozenset[tuple[JobName, JobName]] = frozenset()
         self._waiting_since = self._gauge(
             "edl_job_waiting_since_timestamp_seconds",
-            "Unix time since which an active job has not started, whatever the reason; Admitted has it.",
+            "Unix time since which an active job has not started; its condition Admitted has the reason.",
             JOB,
         )
         self._checkpoint_every = self._gauge(
@@ -91,14 +107,16 @@ class Metrics:
         )
         self._conditions: dict[JobName, set[tuple[str, str, str]]] = {}
         self._moves: frozenset[ServerMove] = frozenset()
-        self._errors = self._counter("edl_job_errors", "Failed tasks of one job.", (*JOB, "task"))
+        self._errors = self._counter(
+            "edl_job_errors", "Tasks of the operator that failed for this job, through a fault of EDL.", (*JOB, "task")
+        )
         self._failed: dict[JobName, dict[str, float]] = {}  # by step: when it is tried again
         self.api_server_ahead_s: Final = self._gauge(
             "edl_api_server_clock_ahead_seconds",
-            "Least skew of the API server's clock ahead of the operator's, in seconds; NaN: unknown.",
+            "Seconds by which the API server's clock is at least ahead of the operator's; NaN: unknown.",
         )
         self.api_server_ahead_s.set(nan)
-        clock = self._gauge("edl_operator_clock_timestamp_seconds", "Unix time of the operator.")
+        clock = self._gauge("edl_operator_clock_timestamp_seconds", "Unix time by the operator's clock.")
         clock.set_function(time.time)
         self._started_at = self._gauge("edl_operator_start_timestamp_seconds", "Unix time of the process start.")
         self._started_at.set(time.time())
