@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
 from autoscaler.manifests.api_types import AUTO, MOST_COPIES, MOST_REPLICAS, TRAINERS_PER_SERVER
 from autoscaler.manifests.pod_fields import format_value
@@ -42,12 +42,20 @@ _URI_HINT: Final = (
 )
 
 
-def _plain_number(value: Any) -> Any:
+def _plain(value: Any, wanted: str) -> Any:
     if isinstance(value, bool):
-        raise ValueError("is true or false; write an integer")  # noqa: TRY004 - pydantic collects ValueErrors
+        raise ValueError(f"is true or false; write {wanted}")  # noqa: TRY004 - pydantic collects ValueErrors
     if isinstance(value, str):  # pydantic would read a number from it, which an API server does not
-        raise ValueError(f"is the text {value!r}; write an integer without quotes")  # noqa: TRY004 - as above
+        raise ValueError(f"is the text {value!r}; write {wanted} without quotes")  # noqa: TRY004 - as above
     return value
+
+
+def _plain_integer(value: Any) -> Any:
+    return _plain(value, "an integer")
+
+
+def _plain_float(value: Any) -> Any:
+    return _plain(value, "a number")
 
 
 def _number_or_auto(value: Any) -> Any:
@@ -84,7 +92,7 @@ def check_checkpoint_uri(uri: str) -> str:
     raise ValueError(f"{problem}; {_URI_HINT}")
 
 
-Int = Annotated[int, BeforeValidator(_plain_number), Field(le=LARGEST_INT32)]
+Int = Annotated[int, BeforeValidator(_plain_integer), Field(le=LARGEST_INT32)]
 
 
 def _no_null(value: Any) -> Any:
@@ -116,7 +124,7 @@ class RunPolicyModel(StrictModel):
     backoff_limit: Int = Field(default=6, alias="backoffLimit", ge=0)
     active_deadline_s: Int | None = Field(default=None, alias="activeDeadlineSeconds", ge=1)
     ttl_after_finished_s: Int | None = Field(default=None, alias="ttlSecondsAfterFinished", ge=0)
-    suspend: bool = False
+    suspend: StrictBool = False
 
 
 class TrainerSizes(StrictModel):
@@ -126,7 +134,7 @@ class TrainerSizes(StrictModel):
     max_replicas: Int = Field(alias="maxReplicas", ge=1, le=MOST_REPLICAS)
     replicas: Int = Field(default=0, ge=0)
     step: Int | None = Field(default=None, ge=1)
-    powers_of_two: bool = Field(default=False, alias="powersOfTwo")
+    powers_of_two: StrictBool = Field(default=False, alias="powersOfTwo")
     sizes: Annotated[tuple[Size, ...] | None, BeforeValidator(_no_null)] = Field(
         default=None, min_length=1, max_length=MOST_SIZES
     )
@@ -162,7 +170,7 @@ class MasterModel(MasterSizes):
 
 class CheckpointModel(StrictModel):
     uri: Annotated[str, AfterValidator(check_checkpoint_uri)] = ""
-    every_s: float = Field(
+    every_s: Annotated[float, BeforeValidator(_plain_float)] = Field(
         default=60.0, alias="everySeconds", ge=SHORTEST_INTERVAL_S, le=LONGEST_INTERVAL_S, allow_inf_nan=False
     )
     start: str = Field(default="", max_length=128, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")
@@ -216,8 +224,8 @@ class PriorityClassModel(StrictModel):
     api_version: Literal["scheduling.k8s.io/v1"] = Field(alias="apiVersion")
     kind: Literal["PriorityClass"]
     metadata: ObjectMeta
-    value: Annotated[int, BeforeValidator(_plain_number)] = Field(ge=-(2**31), le=1_000_000_000)
-    global_default: bool = Field(default=False, alias="globalDefault")
+    value: Annotated[int, BeforeValidator(_plain_integer)] = Field(ge=-(2**31), le=1_000_000_000)
+    global_default: StrictBool = Field(default=False, alias="globalDefault")
     preemption_policy: Literal["Never", "PreemptLowerPriority"] = Field(
         default="PreemptLowerPriority", alias="preemptionPolicy"
     )

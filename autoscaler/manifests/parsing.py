@@ -34,6 +34,10 @@ _WANTED: Final[Mapping[str, str]] = {
     "tuple_type": "a list, [a, b]",
     "model_type": "a mapping of fields",
     "finite_number": "a finite number",
+    "float_type": "a number",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "bool_type": "true or false, without quotes",
 }
 """Replacement texts for pydantic errors that mention Python types."""
 
@@ -77,6 +81,9 @@ def parse_documents(documents: Sequence[Document], errors: Iterable[FieldError] 
 def _validate(document: Document, content: dict[str, Any]) -> tuple[BaseModel | None, list[FieldError]]:
     model = document_schema.KINDS.get(document.kind)
     if model is None:
+        if not document.content.get("kind"):
+            known = ", ".join(document_schema.KINDS)
+            return None, [document.field_error(("kind",), "is missing", f"add one of {known}")]
         hint = did_you_mean(document.kind, list(document_schema.KINDS))
         return None, [document.field_error(("kind",), f"EDL does not run a {document.kind}", hint)]
     try:
@@ -120,12 +127,13 @@ def _explain(document: Document, model: type[BaseModel], details: ErrorDetails) 
             return document.field_error(path[:-1], f"{given!r} is not a field name", "field names are text")
         case _:
             wanted = _WANTED.get(details["type"]) or details["msg"].removeprefix("Input should be ")
-            return document.field_error(path, f"{_shown(given)} is not allowed", f"should be {wanted}")
+            problem = "has no value" if given is None else f"{_shown(given)} is not allowed"
+            return document.field_error(path, problem, f"should be {wanted}")
 
 
 def _shown(given: Any) -> str:
     """The value in the file, shortened."""
-    text = "nothing" if given is None else repr(given) if isinstance(given, (str, int, float)) else str(given)
+    text = repr(given) if isinstance(given, (str, int, float)) else str(given)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
