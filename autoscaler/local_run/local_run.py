@@ -251,11 +251,11 @@ class LocalRun:
         """Names of the jobs that ended in failure."""
         return tuple(name for name, record in self.jobs().items() if record.life.ending is JobEnding.FAILED)
 
-    def kill(self, pod: str, number: signal.Signals = signal.SIGKILL, *, namespace: str = "default") -> bool:
+    def kill(self, pod: str, number: signal.Signals = signal.SIGKILL) -> bool:
         """Send the pod's process a signal, as a fault from outside; False if it has none now."""
-        raw = next((one for one in self._pods() if _name(one) == pod and _namespace(one) == namespace), None)
+        raw = next((one for one in self._pods() if _name(one) == pod), None)
         pid = "" if raw is None else text(raw, "metadata", "annotations", PID)
-        if not pid or not self.plane.kubelet.send_signal(namespace, pod, number):
+        if raw is None or not pid or not self.plane.kubelet.send_signal(_namespace(raw), pod, number):
             return False
         self.recorder.record_event("Killed", f"pod/{pod}", number.name, f"{number.name} was sent to pid {pid}")
         return True

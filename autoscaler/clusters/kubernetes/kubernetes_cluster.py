@@ -144,9 +144,9 @@ class KubernetesCluster:
         self._news.set()
         self._unsettled.set()
 
-    async def delete_pod(self, raw: Raw, *, grace_s: float | None = None) -> None:
+    async def delete_pod(self, raw: Raw) -> None:
         """Delete this very pod; the next view shows it terminating.  Raises ClusterError."""
-        await self._writer.delete(raw, grace_s=grace_s)
+        await self._writer.delete(raw)
         self.touch()
 
     def start_backoff(self, job: JobName) -> StartBackoff:

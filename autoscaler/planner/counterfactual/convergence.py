@@ -45,7 +45,7 @@ class Converged:
     is_reached: bool
 
 
-def converge(inputs: PlanInputs, rounds: int = ROUNDS) -> Converged:
+def converge(inputs: PlanInputs) -> Converged:
     """Return where the cluster ends if nothing else happens; a stale view counts as one of now."""
     memo, policy = Memo(), without_windows(inputs.policy)
     leaving = [pod for pod in inputs.view.pods if pod.phase is PodPhase.TERMINATING]
@@ -58,7 +58,7 @@ def converge(inputs: PlanInputs, rounds: int = ROUNDS) -> Converged:
     inputs = replace(inputs, view=view)
     # Transfers come last: each repeats the whole water-filling, and early ones could be reversed.
     without_transfers = replace(policy, transfers_per_minute=0, transfers_percent_per_minute=0)
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         view = apply_plan(inputs, plan(inputs.view, without_transfers, inputs.now_s, memo=memo))
         if view is inputs.view:
             decided = plan(inputs.view, policy, inputs.now_s, memo=memo)
