@@ -17,7 +17,7 @@ from autoscaler.domain import Action, ClusterView
 
 
 class WriteResult(StrEnum):
-    """Whether an action was carried out."""
+    """Outcome of an action's write: whether it was carried out."""
 
     DONE = "done"  # the action holds now, also if it held before: a repeated write changes nothing
     REFUSED = "refused"  # nothing has changed: the capacity is taken, or the pod, job or node is not what it was

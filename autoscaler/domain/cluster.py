@@ -83,11 +83,11 @@ class Node:
     is_draining: bool = False  # EDL's pods leave it; implies cordoned
 
     def is_open(self) -> bool:
-        """Whether new pods may come here."""
+        """True if new pods may come here."""
         return self.is_ready and not self.is_cordoned and not self.is_draining
 
     def accepts(self, shape: Shape) -> bool:
-        """Whether the shape's selector, affinity and tolerations allow this node, room apart."""
+        """True if the shape's selector, affinity and tolerations allow this node, room apart."""
         if not shape.node_selector <= self.labels:
             return False
         if self.taints and not all(any(t.tolerates(taint) for t in shape.tolerations) for taint in self.taints):

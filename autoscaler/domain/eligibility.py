@@ -36,7 +36,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def holds(self, labels: dict[str, str]) -> bool:
-        """Whether a node with these labels fulfils it."""
+        """True if a node with these labels fulfils it."""
         found = labels.get(self.key)
         match self.operator:
             case LabelOperator.IN:
@@ -93,5 +93,5 @@ class Toleration:
     effect: TaintEffect | None = None
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether this toleration matches the taint."""
+        """True if this toleration matches the taint."""
         return self.key in {"", taint.key} and self.value in {None, taint.value} and self.effect in {None, taint.effect}

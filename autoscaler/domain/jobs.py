@@ -82,7 +82,7 @@ class TrainerSpec:
         return self.pinned_replicas or self.largest_allowed(self.max_replicas)
 
     def is_allowed(self, size: int) -> bool:
-        """Whether `size` is one of the job's sizes (0 apart)."""
+        """True if `size` is one of the job's sizes (0 apart)."""
         return self.min_replicas <= size <= self.max_replicas and size == self.largest_allowed(size)
 
     def largest_allowed(self, size: int) -> int:

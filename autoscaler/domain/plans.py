@@ -67,7 +67,7 @@ class Cause(StrEnum):
 
     @property
     def is_forced(self) -> bool:
-        """Whether the change is made at once (A6); a voluntary one keeps the windows and caps of `Policy`."""
+        """True if the change is made at once (A6); a voluntary one keeps the windows and caps of `Policy`."""
         match self:
             case Cause.FREE_CAPACITY | Cause.TRANSFER | Cause.STEP | Cause.RATIO | Cause.DEFRAGMENTATION:
                 return False
@@ -80,7 +80,7 @@ class Cause(StrEnum):
 
     @property
     def counts_as_resize(self) -> bool:
-        """Whether the change counts among a minute's voluntary resizes; moves of servers have a cap of their own."""
+        """True if the change counts among a minute's voluntary resizes; moves of servers have a cap of their own."""
         return not self.is_forced and self is not Cause.DEFRAGMENTATION
 
 

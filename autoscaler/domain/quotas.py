@@ -37,7 +37,7 @@ class Quota:
 
     @property
     def counts_all(self) -> bool:
-        """Whether it counts every pod of its namespace."""
+        """True if it counts every pod of its namespace."""
         return not (
             self.core_classes is not None
             or self.core_classes_not
@@ -47,7 +47,7 @@ class Quota:
         )
 
     def counts(self, job: Job, role: Role, grade: int) -> bool:
-        """Whether it counts a pod of this job of its namespace.  `grade`: of surplus; 0: a core pod."""
+        """True if it counts a pod of this job of its namespace.  `grade`: of surplus; 0: a core pod."""
         traits = job.traits_of(role)
         if not self.traits <= traits or self.traits_not & traits:
             return False

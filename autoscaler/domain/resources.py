@@ -73,7 +73,7 @@ class Resources:
                 return next((amount for known, amount in self.extended if known == name), 0)
 
     def fits_into(self, room: Resources) -> bool:
-        """Whether `room` holds at least this much of everything that is asked for.  A zero request fits anywhere."""
+        """True if `room` holds at least this much of everything that is asked for.  A zero request fits anywhere."""
         if (
             (self.cpu_milli > 0 and self.cpu_milli > room.cpu_milli)
             or (self.memory_bytes > 0 and self.memory_bytes > room.memory_bytes)
@@ -86,7 +86,7 @@ class Resources:
         return all(amount <= offered.get(name, 0) for name, amount in self.extended if amount > 0)
 
     def is_negative(self) -> bool:
-        """Whether any amount is below zero."""
+        """True if any amount is below zero."""
         return any(amount < 0 for _, amount in self.amounts())
 
 

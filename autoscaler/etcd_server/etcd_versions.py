@@ -24,7 +24,7 @@ class EtcdVersion:
 
     @property
     def keeps_promises(self) -> bool:
-        """At least 3.4.20 of 3.4, or at least 3.5.3."""
+        """True from 3.4.20 of 3.4 on, and from 3.5.3 on."""
         return FIRST_GOOD_3_4 <= self < FIRST_3_5 or self >= FIRST_GOOD_3_5
 
 
@@ -36,6 +36,6 @@ DEMO: Final = EtcdVersion(3, 5, 1)  # of requirements/etcd.txt
 
 
 def try_parse_version(output: str) -> EtcdVersion | None:
-    """From the output of `etcd --version`."""
+    """Version in the output of `etcd --version`; None: it has none."""
     match = VERSION_LINE.search(output)
     return EtcdVersion(*(int(part) for part in match.groups())) if match else None

@@ -1,4 +1,4 @@
-"""Which etcd server this machine can run: named, on PATH, cached, built, and for a demo alone the old wheel.
+"""Finder of an etcd server that this machine can run: named, on PATH, cached, built, for a demo the old wheel.
 
 Read next: `etcd_versions` for what is good enough, `build` for how the pinned one is made.
 """

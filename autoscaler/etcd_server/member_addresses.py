@@ -1,4 +1,4 @@
-"""Where members of etcd listen: Unix sockets in a private folder (ADR 0170), or ports of loopback for tests of TLS."""
+"""Addresses of etcd members: Unix sockets in a private folder (ADR 0170), or ports of loopback for tests of TLS."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class MemberAddresses:
         return (self.client, self.peer, self.health)
 
     def url(self, address: str) -> str:
-        """Of one of the three; only clients speak TLS."""
+        """URL of one of the three addresses; only clients speak TLS."""
         if self.scheme == "unix":
             return f"unix://{Path(address).name}"
         return f"{self.scheme if address == self.client else 'http'}://{address}"

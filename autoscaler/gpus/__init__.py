@@ -1,4 +1,4 @@
-"""What each GPU of a node does, and for which pod: `edl agent`.
+"""GPUs by use: what each GPU of a node does, and for which pod (`edl agent`).
 
 The problem: a GPU that is allocated is not a GPU that computes, and each of the driver's counters is known to be wrong
 at times (`signals` lists them).  So a verdict rests on several of them, and missing data never makes a GPU idle.

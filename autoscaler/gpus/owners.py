@@ -1,4 +1,4 @@
-"""Which pods hold which devices of the node, as the kubelet and the processes on the devices tell.
+"""Owners of devices: which pods hold which of the node's GPUs, as the kubelet and the processes on the devices tell.
 
 A value: where it comes from is the subject of `pods`.
 """

@@ -1,4 +1,4 @@
-"""What the NVIDIA driver says of the devices of a node at one instant.
+"""Readings: what the NVIDIA driver says of a node's devices at one instant.
 
 What a driver does not say is a value as well: an `Absence` that gives the reason, since "this kind of GPU cannot" and
 "the call failed" lead to different verdicts.  Figures are checked where they are read (`driver`), so that nothing

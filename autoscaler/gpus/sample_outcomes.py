@@ -34,7 +34,7 @@ class SampleOutcome(StrEnum):
 
 
 def outcome_of(signals: Sequence[Signal]) -> SampleOutcome:
-    """By the table above."""
+    """Outcome by the table above."""
     states = [one.state for one in signals]
     if SignalState.WORKING in states:
         return SampleOutcome.WORKING

@@ -147,7 +147,7 @@ def _low_since(before: DeviceHistory | None, history: NodeHistory, outcome: Samp
 
 
 def _verdict(device: DeviceVerdict, owners: DeviceOwners | OwnersUnknown, rule: VerdictRule) -> tuple[GpuVerdict, str]:
-    """By the table of this module, and why."""
+    """Verdict by the table of this module, and why."""
     match device.outcome:
         case SampleOutcome.WORKING:
             return GpuVerdict.ACTIVE, _named(device.evidence, SignalState.WORKING)

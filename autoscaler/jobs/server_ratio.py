@@ -46,7 +46,7 @@ class ServerRatio:
     waiting_share: float = 0.0  # mean over `observations`
 
     def describe_change(self, before: ServerRatio) -> str:
-        """For people: why it changed from `before`."""
+        """Text for people: why the ratio changed from `before`."""
         each = "trainer" if self.trainers_per_server == 1 else f"{self.trainers_per_server} trainers"
         waited = (
             f"{before.trainers} trainers waited for {before.servers} servers {before.waiting_share:.0%} of their time"
@@ -132,7 +132,7 @@ class ServersHint:
     waiting_share: float
 
     def describe(self, most: int) -> str:
-        """For people; `most`: what the job's file allows."""
+        """Hint as a text for people; `most`: what the job's file allows."""
         text = f"trainers wait for servers {self.waiting_share:.0%} of their time"
         text = f"{text}; {self.better} in place of {self.servers}: at most {self.gain:+.0%}"
         return text if self.better <= most else f"{text} (maxReplicas is {most})"
@@ -152,7 +152,7 @@ def find_hint(*, servers: int, waiting_share: float) -> ServersHint | None:
 
 
 def describe_data_wait(*, servers: int, waiting_share: float) -> str:
-    """For people, of a job without servers, whose trainers wait for their data alone; empty: they hardly do."""
+    """Hint for people, of a job without servers whose trainers wait for their data; empty: they hardly do."""
     if servers or waiting_share < WAITING_SHARE:
         return ""
     return f"trainers wait for their data {waiting_share:.0%} of their time: give the loader more num_workers"

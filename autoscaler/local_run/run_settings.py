@@ -37,5 +37,5 @@ class RunSettings:
 
     @property
     def moves_servers(self) -> bool:
-        """Whether the policy lets parameter servers move."""
+        """True if the policy lets parameter servers move."""
         return self.policy.server_moves_per_minute > 0

@@ -153,7 +153,7 @@ def take_snapshot(name: str, server: MemoryServer, term: LeaderTerm, events: Eve
 
 
 def is_change(decision: Decision) -> bool:
-    """Whether the decision is news for people: a size that stays, and a job that has none any more, are not."""
+    """True if the decision is news for people: a size that stays, and a job that has none any more, are not."""
     return decision.reason is not Reason.KEPT and decision.bottleneck is not Bottleneck.NOT_ACTIVE
 
 

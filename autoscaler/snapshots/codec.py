@@ -80,7 +80,7 @@ class FileField:
     unit: Unit | None
 
     def is_left_out(self, value: Any) -> bool:
-        """Whether the value is nothing, and nothing is the default."""
+        """True if the value is nothing, and nothing is the default."""
         return not self.default and not value and bool(value == self.default)
 
 

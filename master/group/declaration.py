@@ -129,7 +129,7 @@ def _problem_of_epochs(state: GroupState, replica: Replica, dataset: DatasetSpec
 
 
 def _difference(declared: str, known: str) -> str:
-    """Which parts of the replica are not those that the job began with; a layout is `NAME=DIGEST ...`, or a digest."""
+    """Parts of the replica that are not those that the job began with; a layout is `NAME=DIGEST ...`, or a digest."""
     mine, theirs = (dict(part.partition("=")[::2] for part in layout.split()) for layout in (declared, known))
     names = [name for name in dict.fromkeys((*mine, *theirs)) if mine.get(name) != theirs.get(name)]
     what = "shapes, dtypes, hyperparameters, frozen layers or device"

@@ -48,7 +48,7 @@ class LeaveDue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointDue:
-    """It is time for a checkpoint."""
+    """The interval between checkpoints has passed."""
 
     deadline: Instant
 

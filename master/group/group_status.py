@@ -135,7 +135,7 @@ def _members(state: GroupState) -> Iterator[MemberStatus]:
 
 
 def _left_behind(state: GroupState, now: Instant) -> str:
-    """Whom the others train on without; in whole minutes, so that the text does not change with each status."""
+    """Text on members that the others train on without; in whole minutes, so that it seldom changes."""
     behind = [one for one in membership.left_behind(state) if _age_s(one.moved_at, now) >= TOLD_AFTER_S]
     if not behind or state.failed or state.is_complete:
         return ""

@@ -1,4 +1,4 @@
-"""Who concerns the record, who is lost to it, and what becomes of a member that is lost (rules 73 to 75, 92).
+"""Membership of a group: who counts for the record, who is lost, and what follows from a loss (rules 73 to 75, 92).
 
 A lost member is one whose stream broke for longer than the short window, or that stands still while the others wait
 for it.  A false loss costs one step and never a wrong one: the record fences (rules 74, 76).
@@ -79,7 +79,7 @@ def _is_ready(replica: Replica) -> bool:
 
 
 def lose(turn: GroupTurn, replica: Replica) -> None:
-    """It is lost for the group; it stays known, and comes back once its script asks for a step (rules 75, 92)."""
+    """The member is lost; it stays known, and comes back once its script asks for a step (rules 75, 92)."""
     if not replica.is_lost:
         turn.put(replica, is_lost=True)
         count_loss(turn, replica)
@@ -93,7 +93,7 @@ def count_loss(turn: GroupTurn, replica: Replica) -> None:
 
 
 def remove(turn: GroupTurn, replica: Replica, *, is_over: bool) -> None:
-    """It is no member any more.  `is_over`: its process has ended and will not register again."""
+    """The process is no member any more.  `is_over`: its process has ended and will not register again."""
     count_loss(turn, replica)
     turn.change(members=turn.state.members.without(replica.key.name))
     if is_over:
@@ -101,7 +101,7 @@ def remove(turn: GroupTurn, replica: Replica, *, is_over: bool) -> None:
 
 
 def leave(turn: GroupTurn, replica: Replica) -> None:
-    """It left in order: it is not under suspicion, and where the record lists it, it is missed at once."""
+    """The member left in order: it is not under suspicion, and where the record lists it, it is missed at once."""
     turn.change(
         members=turn.state.members.without(replica.key.name),
         retired=(*turn.state.retired, replica.key.incarnation)[-RETIRED_KEPT:],
@@ -143,7 +143,7 @@ def _has_survived(state: GroupState, one: Replica, current: Generation) -> bool:
 
 
 def _silences_in(state: GroupState, members: list[Replica], usual_ns: int) -> Iterator[tuple[Instant, Replica]]:
-    """Those of one generation, in one pass: each member is compared with what is latest at all others.
+    """Silences in one generation, in one pass: each member is compared with what is latest at all others.
 
     A member says nothing, or it holds back others that wait.  A usual step's time is enough for the last one that has
     not contributed to its step; any other is in its script, waits for its data, or is not the only one that is late.
@@ -185,13 +185,13 @@ def is_silent_at(state: GroupState, key: MemberKey, now: Instant) -> bool:
 
 
 def _limit_ns(state: GroupState, one: Replica, usual_ns: int) -> int:
-    """How long it may say nothing: `usual_ns`, and long in its script and where its first step compiles."""
+    """Longest silence of a member: `usual_ns`, and long in its script and where its first step compiles."""
     is_compiling = one.phase in (GroupPhase.COMPUTE, GroupPhase.TRANSFER) and not _has_stepped(one)
     return _longest_ns(state, usual_ns) if is_compiling or one.phase is GroupPhase.SCRIPT else usual_ns
 
 
 def _longest_ns(state: GroupState, usual_ns: int) -> int:
-    """For a member that lives and reports, in its script's code."""
+    """Longest silence of a member that lives and reports, in its script's code."""
     return max(state.config.lease_first_ns, usual_ns)
 
 

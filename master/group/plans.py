@@ -26,7 +26,7 @@ def gather_joiners(turn: GroupTurn) -> None:
 
 
 def handle_gathered(turn: GroupTurn, event: JoinersGathered) -> None:
-    """Those that are here make the next change."""
+    """The gathered members make the next change."""
     state = turn.state
     if state.gather_ends != event.deadline:
         return

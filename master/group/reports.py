@@ -1,4 +1,4 @@
-"""What members say of themselves: registration, reports, progress, the wish to leave, a broken stream (73, 77, 91)."""
+"""Reports of members: registration, reports, progress, the wish to leave, a broken stream (73, 77, 91)."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _learn(turn: GroupTurn, replica: Replica) -> None:
 
 
 def handle_leave_request(turn: GroupTurn, replica: Replica, said: LeaveRequest) -> None:
-    """It leaves with the next planned generation, or at once if no generation counts on it."""
+    """The member leaves with the next planned generation, or at once if no generation counts on it."""
     if not replica.is_leaving:
         grace_ns = int(min(max(0.0, said.grace_s), MOST_STEP_S) * SECOND * LEAVE_SHARE)
         _want_to_leave(turn, replica, grace_ns)
@@ -168,12 +168,12 @@ def _want_to_leave(turn: GroupTurn, replica: Replica, grace_ns: int) -> None:
 
 
 def handle_leave(turn: GroupTurn, replica: Replica, said: Leave) -> None:  # noqa: ARG001  one signature for all
-    """Its process ends: nobody waits for it."""
+    """The member's process ends: nobody waits for it."""
     membership.leave(turn, replica)
 
 
 def handle_stream_broken(turn: GroupTurn, key: MemberKey) -> None:
-    """It may come back within a short time: the others wait for it."""
+    """The member may come back within a short time: the others wait for it."""
     replica = turn.state.try_replica(key)
     if replica and replica.is_connected:
         turn.put(replica, window_ends=turn.after(turn.state.config.short_window_ns))
@@ -186,7 +186,7 @@ def handle_window_ended(turn: GroupTurn, event: ReconnectWindowEnded) -> None:
 
 
 def handle_silent(turn: GroupTurn, event: ReplicaSilent) -> None:
-    """It stands still while the others wait for it."""
+    """The member stands still while the others wait for it."""
     replica = turn.state.try_replica(event.member)
     if replica and membership.is_silent_at(turn.state, replica.key, turn.now):
         membership.lose(turn, replica)

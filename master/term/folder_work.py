@@ -36,7 +36,7 @@ class FolderWork:
 
     @property
     def head_problem(self) -> str:
-        """Why HEAD does not name the last commit yet; empty: it does."""
+        """Reason why HEAD does not name the last commit yet; empty: it does."""
         return self._head_file.problem
 
     def begin(self, head: Manifest | None) -> None:

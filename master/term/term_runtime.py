@@ -86,7 +86,7 @@ class DecisionCore(Protocol):
 
 
 class TermRuntime:
-    """From `run` until it raises, the only owner of this job's state in this process."""
+    """Only owner of this job's state in this process, from `run` until that raises."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Where a process listens for the members of its groups, and how it connects a group.
+"""Listener of a process for the members of its groups, and the making of a group's connections.
 
 Each member connects to all lower ranks and is connected to by all higher ones; connections are authenticated and
 encrypted as those of parameter servers are (ADR 0171).  Nobody waits for a peer's part before it has done its own:

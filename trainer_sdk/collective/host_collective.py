@@ -49,7 +49,7 @@ class HostCollective:
 
     @property
     def reason(self) -> str:
-        """Why the group is unusable; empty while it is not."""
+        """Reason why the group is unusable; empty while it is usable."""
         return self._reason
 
     @property

@@ -33,7 +33,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """What a connection is for."""
+    """Purpose of a connection."""
 
     key: str
     rank: int
@@ -85,7 +85,7 @@ class _Joining:
 
 
 class Rendezvous:
-    """Where connections and joins meet.  Methods may be called from any thread."""
+    """Meeting of connections and joins.  Methods may be called from any thread."""
 
     def __init__(self, *, wait_s: float = _WAIT_S) -> None:
         """`wait_s`: longest time that a connection waits for this process to join its group."""

@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace, storage: Storage) -> tuple[dict[str, Any], list[str]]:
-    """What is to be printed, as JSON and as lines."""
+    """Export, and what is to be printed, as JSON and as lines."""
     is_listed = options.out is None or options.lists
     if options.format and options.out is not None:
         check_folder(options.out)

@@ -155,7 +155,7 @@ class GroupSteps:
 
     @property
     def rank(self) -> int:
-        """Of the step in hand."""
+        """Rank in the step in hand."""
         return self._given.rank
 
     @property
@@ -175,7 +175,7 @@ class GroupSteps:
 
     @property
     def epoch(self) -> int:
-        """Of the next step: the first is 0."""
+        """Epoch of the next step: the first is 0."""
         return self.step // steps_per_epoch(self.spec)
 
     @property

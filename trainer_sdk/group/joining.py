@@ -1,4 +1,4 @@
-"""How a process takes its place in its job's group: it listens for the members, and registers with the master."""
+"""Joining of a group: a process listens for the members, and registers with the master."""
 
 from __future__ import annotations
 

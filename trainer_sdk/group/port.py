@@ -1,4 +1,4 @@
-"""What a framework layer gives to a group (its replica), and what it gets (steps, and collectives that can be aborted).
+"""Port of a group to framework layers: they give a replica, and get steps and collectives that can be aborted.
 
     while isinstance(step := runtime.begin_step(), StepShare):
         try:

@@ -1,4 +1,4 @@
-"""What a member reports of its steps: how many, how long, the pause of a change, and where its script's thread is.
+"""Step times that a member reports: steps, seconds, the pause of a change, and where its script's thread is.
 
 The master tells by it whether a member that stands still holds up a step (rule 74), and how much a resize costs.  Not
 here: the report's way to the master (`member_shell`), and what else it says (`core.transitions`).

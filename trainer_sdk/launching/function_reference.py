@@ -1,4 +1,4 @@
-"""How a trainer finds the function to run: by name, never by its pickled code.
+"""Reference to the function that trainers run: by name, never by its pickled code.
 
 A function of a module is imported; one of the script that was started is taken from its file, run under the name GUARD,
 so that what stands under `if __name__ == "__main__"` stays out; one of a notebook's cell has no file, so its source is

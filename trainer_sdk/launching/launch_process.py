@@ -76,7 +76,7 @@ class LaunchProcess:
         return self._is_over.wait(timeout_s)
 
     def interrupt(self) -> None:
-        """As Ctrl-C: once in order, a second time at once."""
+        """End the run as Ctrl-C does: once in order, a second time at once."""
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""What makes a PyTorch script elastic: `replicate` its model, take its records from `loader`.
+"""PyTorch surface that makes a script elastic: `replicate` its model, take its records from `loader`.
 
     import trainer_sdk as edl
     import trainer_sdk.torch as edl_torch

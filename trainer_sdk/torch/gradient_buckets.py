@@ -213,7 +213,7 @@ class GradientBuckets:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """In the order of the buckets, which is that of all members."""
+        """Hand buckets over in their order, which is that of all members."""
         assert self._all_reduce is not None
         while len(self._sums) < len(self._buckets) and not self._buckets[len(self._sums)].missing:
             bucket = self._buckets[len(self._sums)]
@@ -256,7 +256,7 @@ def _check_parameters(parameters: list[Any]) -> None:
 
 
 def _check_layout(gradient: Any) -> None:
-    """In a group of one as well: the script would end where a second trainer joins."""
+    """Check it in a group of one as well: the script would end where a second trainer joins."""
     if gradient is not None and gradient.layout != torch.strided:
         raise UsageError(f"gradient: is {gradient.layout}; use sparse=False, groups sum dense gradients")
 
@@ -264,7 +264,7 @@ def _check_layout(gradient: Any) -> None:
 def _make_buckets(
     parameters: list[Any], first_bytes: int, bytes_: int, staging: HostStaging | None
 ) -> list[GradientBucket]:
-    """In reverse order of the parameters, as a backward pass makes gradients; a bucket of one dtype, never empty.
+    """Buckets in reverse order of the parameters, as gradients are made; each of one dtype, never empty.
 
     A bucket is full once it has reached its size.  Closed before, a small last layer would have an all-reduce of its
     own, and what follows would wait for one large bucket.

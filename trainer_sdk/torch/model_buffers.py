@@ -77,7 +77,7 @@ class ModelBuffers:
                 buffer.copy_(value)
 
     def _changes(self, weight: float) -> Any:
-        """This rank's weighted changes.  Of changes, not values: a constant stays as it is, to the last bit."""
+        """This rank's weighted changes; no values are summed, so a constant stays as it is, to the last bit."""
         before = _flat(self._before[: len(self._floating)], torch.float64)
         if weight == 0:
             return np.zeros_like(before)

@@ -26,7 +26,7 @@ STATE_VERSION: Final = 1
 
 
 class StatefulPart(Protocol):
-    """What torch's modules, optimisers, schedules and scalers have in common."""
+    """Common face of torch's modules, optimisers, schedules and scalers."""
 
     def state_dict(self) -> Any: ...
 

@@ -122,7 +122,7 @@ class StateEncoder:
 
 @cache
 def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    """Of the array that a tensor becomes."""
+    """Dtype of the array that a tensor becomes."""
     name = str(dtype).removeprefix("torch.")
     return np.dtype(_CARRIERS[name][1]) if name in _CARRIERS else torch.empty(0, dtype=dtype).numpy().dtype
 

@@ -1,4 +1,4 @@
-"""What a script trains, as its group sees it: the replica that travels, gradients and buffers of each step, the gate.
+"""Replica of what a script trains: the state that travels, gradients and buffers of each step, the gate.
 
     model, optimizer, schedule = replicate(session, model, optimizer, schedule)
 

@@ -1,4 +1,4 @@
-"""What the options and words of `edl launch` say, as a LaunchedJob; those that contradict each other are refused.
+"""Options and words of `edl launch` as a LaunchedJob; those that contradict each other are refused.
 
 What is wrong with the job itself, `parsing` says of its document (`launched_job`).
 """
@@ -66,7 +66,7 @@ def misplaced_options(arguments: Sequence[str]) -> list[str]:
 
 
 def _is_group(options: dict[str, Any]) -> bool:
-    """Whether each trainer holds the model.  Raises CommandError where options say both."""
+    """True if each trainer holds the model.  Raises CommandError where options say both."""
     has_servers, is_group = options["servers"] is not None, options["is_group"]
     if has_servers and is_group:
         hint = "the model is on parameter servers, or in every trainer: leave one of them out"

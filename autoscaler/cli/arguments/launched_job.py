@@ -46,7 +46,7 @@ class CountRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchedJob:
-    """What `edl launch` was told about a job.
+    """Job as the command line of `edl launch` describes it.
 
     `cpu` and `memory`: Kubernetes quantities, of each trainer; `gpu_count` likewise.  `sizes`: allowed numbers of
     trainers; empty for all of the range.  `servers`: None for a job without parameter servers.  `global_batch`: records

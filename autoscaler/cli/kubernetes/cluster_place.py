@@ -74,7 +74,7 @@ def open_cluster(
 
 
 class ClusterPlace:
-    """Where jobs run.
+    """Place of a cluster's jobs.
 
     Every call raises CommandError with the exit code of the failure.  `kind` is one of `clusters.object_kinds`, or one
     of its other names.  A call that changes something returns the line to print.

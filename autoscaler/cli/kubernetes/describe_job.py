@@ -174,7 +174,7 @@ def _progress(job: PlainObject, now_s: float) -> str:
 
 
 def _group(job: PlainObject) -> str:
-    """Of a job whose trainers each hold the model."""
+    """Line of a group: its step, and the pause of its last resize."""
     progress = part(job, "status", "progress")
     pause_ms = integer(progress, "resizePauseMilliseconds")
     paused = f", the last resize paused it for {pause_ms:,} ms" if pause_ms else ""

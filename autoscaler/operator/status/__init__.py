@@ -1,1 +1,1 @@
-"""What users read of a job: conditions, status, events, resizes.  Pure."""
+"""Status of a job as users read it: conditions, status, events, resizes.  Pure."""

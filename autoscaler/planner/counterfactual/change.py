@@ -64,7 +64,7 @@ class HypotheticalChange(Protocol):
 
     @property
     def amount(self) -> float:
-        """By how much, in the kind's unit."""
+        """Size of the change, in the kind's unit."""
 
     def apply(self, inputs: PlanInputs) -> PlanInputs:
         """Return the changed inputs."""

@@ -1,4 +1,4 @@
-"""Which nodes accept a shape (selector, affinity, tolerations), and whether a node holds it.
+"""Eligible nodes of a shape (selector, affinity, tolerations), and which of them have capacity for it.
 
 `EligibleNodes` answers for all nodes at once what `Node.accepts` says of one. Users choose how many alternatives an
 affinity has and how many tolerations a pod lists, and each pod may name others (A11). So nodes are found by their

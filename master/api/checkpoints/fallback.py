@@ -94,7 +94,7 @@ def _candidates(contents: FolderContents, head: ManifestId | None) -> Iterator[M
 
 
 def _is_older(one: Manifest, head: ManifestId, read: Manifest | None) -> bool:
-    """By head's manifest, or where that cannot be read by its id, which is in the order of time."""
+    """True if it is older than head: by head's manifest, else by its id, which is in the order of time."""
     if read is not None:
         return write_order(one) < write_order(read)
     mine, its = _ID.match(one.id), _ID.match(head)

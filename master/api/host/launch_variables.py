@@ -1,4 +1,4 @@
-"""How `edl.launch` hands variables of trainers to the command `edl launch`: in its environment, under a prefix.
+"""Variables of trainers that `edl.launch` hands to the command `edl launch`: in its environment, under a prefix.
 
 Every user of a machine can read command lines, so values stay out of them.  Without the prefix a variable such as PATH
 would be the command's own as well.  No process of the run inherits names with EDL_.

@@ -78,7 +78,7 @@ def decode_hello(
 
 
 def encode_hello(hello: Hello | None) -> master_pb2.Hello | None:
-    """Its wire form; None stays None."""
+    """Wire form of a Hello; None stays None."""
     if hello is None:
         return None
     return master_pb2.Hello(newest=hello.newest, oldest=hello.oldest, job=hello.job, software=hello.software)

@@ -56,7 +56,7 @@ def lose_model(turn: Turn, problem: str, *, rolls_back: bool = True) -> None:
 
 
 def raise_lineage(turn: Turn) -> None:
-    """One transaction: lineage := (above all that are known, head, quarantine), and who owns what (rules 26, 29)."""
+    """Raise the lineage in one transaction: above all that are known, head, quarantine; with owners (26, 29)."""
     state = turn.state
     known = [state.number, *(server.lineage for server in state.members.servers.values())]
     if state.head:

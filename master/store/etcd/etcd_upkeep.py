@@ -193,6 +193,6 @@ async def _maintain(channel: EtcdChannel, name: str, request: Any) -> Any:
 
 
 def _unknown_fields(message: Any) -> dict[int, Any]:
-    """By number, what the stubs have no name for."""
+    """Fields by number that the stubs have no name for."""
     fields: Any = UnknownFieldSet(message)
     return {field.field_number: field.data for field in fields}

@@ -1,4 +1,4 @@
-"""What members tell each other: their states in a sync (rule 70), and the control word of a step (rules 67, 81, 84).
+"""Words that members exchange: their states in a sync (rule 70), and the control word of a step (rules 67, 81, 84).
 
 Each is one small JSON text that goes through an all-gather.  Pure.
 """

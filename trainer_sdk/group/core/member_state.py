@@ -104,12 +104,12 @@ class MemberState:
 
     @property
     def rank(self) -> int:
-        """In `record`; -1: in none."""
+        """Rank in `record`; -1: in none."""
         return -1 if self.record is None else rank_in(self.record, self.incarnation)
 
     @property
     def number(self) -> int:
-        """Of the generation that it is in; 0: none."""
+        """Number of the generation that the member is in; 0: none."""
         return 0 if self.record is None else self.record.number
 
     @property

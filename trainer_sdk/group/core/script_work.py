@@ -1,4 +1,4 @@
-"""What the script's thread does next, as a function of the state.  Pure.
+"""Next work of the script's thread, as a function of the state.  Pure.
 
 The script's thread alone touches the replica, so an abort that comes while it computes changes what it is asked to do,
 and nothing under its hands.

@@ -136,7 +136,7 @@ class BucketLoadMeter:
 
 
 def _dense_bytes(layout: Layout, table: int) -> _ByBucket:
-    """By bucket; zeros for a sparse table."""
+    """Bytes by bucket; zeros for a sparse table."""
     sizes = np.zeros(layout.bucket_count, dtype=np.int64)
     dense = layout.dense[table]
     if dense is not None:

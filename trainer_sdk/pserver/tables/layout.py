@@ -110,7 +110,7 @@ def buckets_of_rows(ids: Ids, bucket_count: int) -> npt.NDArray[np.int64]:
 
 
 def bucket_mask(buckets: PositionSet, bucket_count: int) -> npt.NDArray[np.bool_]:
-    """By bucket, true for those in the set."""
+    """Mask by bucket: true for those in the set."""
     mask = np.zeros(bucket_count, dtype=bool)
     for start, stop in buckets.ranges():
         mask[start:stop] = True

@@ -1,4 +1,4 @@
-"""From raw Kubernetes objects to the domain: pure functions, one module per kind.
+"""Parsing of raw Kubernetes objects into the domain: pure functions, one module per kind.
 
 Parsing never raises on what the API server accepts.  A pod with something that this version does not understand is
 `is_modelled=False`, and such a requirement is one that no node meets.  `training_jobs` is the exception: a TrainingJob

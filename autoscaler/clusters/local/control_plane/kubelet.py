@@ -246,7 +246,7 @@ class Kubelet:
             self.processes.signal(run.key, signal.SIGTERM)
 
     def _kill(self, run: PodRun) -> None:
-        """Its grace is over, or it was given none."""
+        """Kill the pod's process: its grace period is over, or it has none."""
         pod = self._status.find(run)
         run.is_overdue = pod is not None and integer(pod, "metadata", "deletionGracePeriodSeconds") > 0
         self.processes.signal(run.key, signal.SIGKILL)

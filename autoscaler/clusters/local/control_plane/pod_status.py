@@ -120,7 +120,7 @@ class PodStatus:
         self.report(run, "Running", {"running": {"startedAt": _now()}}, is_ready=is_ready)
 
     def keep_log(self, run: PodRun) -> None:
-        """What the last process wrote is what the API server answers for the pod's log."""
+        """Keep what the last process wrote: the API server answers with it for the pod's log."""
         with suppress(OSError), self._folder.log_of(run.name).open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(run.log_offset if run.log_offset <= size else 0, size - LOG_BYTES))
@@ -128,7 +128,7 @@ class PodStatus:
             self._server.logs[run.namespace, run.name] = lines
 
     def remove(self, pod: Raw) -> None:
-        """Its object goes, unless that is gone already or another pod bears its name."""
+        """Remove the pod's object, unless that is gone already or another pod bears its name."""
         metadata = pod["metadata"]
         with suppress(NotFoundError, ConflictError):
             self._server.finish(metadata["namespace"], metadata["name"], uid=metadata["uid"])

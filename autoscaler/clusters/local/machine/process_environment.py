@@ -25,5 +25,5 @@ def inherit(environment: Mapping[str, str], *, path_first: Path, cpu_milli: int)
 
 
 def device_list(gpus: Sequence[int]) -> str:
-    """For CUDA_VISIBLE_DEVICES; a pod that requested none sees none."""
+    """Value of CUDA_VISIBLE_DEVICES; a pod that requested none sees none."""
     return ",".join(str(gpu) for gpu in gpus)

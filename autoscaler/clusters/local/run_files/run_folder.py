@@ -90,7 +90,7 @@ class RunFolder:
         return self.sockets / "control"
 
     def is_live(self) -> bool:
-        """Whether a process of this user, or of root, answers at the control socket."""
+        """True if a process of this user, or of root, answers at the control socket."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
                 trial.settimeout(1.0)

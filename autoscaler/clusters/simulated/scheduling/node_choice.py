@@ -1,4 +1,4 @@
-"""One decision of the scheduler: the node for a pod, or none.
+"""Node choice of the simulated scheduler: the node for a pod, or none.
 
 It filters the nodes, counts capacity of pods nominated with equal or higher priority as taken, prefers the pod's own
 nominated node, else takes the best score; the profile breaks ties.  Sources: schedule_one.go of pkg/scheduler
