@@ -194,13 +194,13 @@ def test_a_resumed_job_is_not_told_of_by_what_was_said_before():
         (saying(problem="no file", checkpoint_problem="disk full"), "Problem"),
         (saying(problem="no file") | {"pods": RUNNING[:1]}, "Problem"),
         (saying(checkpoint_problem="disk full") | {"pods": RUNNING[:1]}, "FairShare"),
-        (saying(phase=JobPhase.STARTING), "FairShare"),
+        (saying(phase=JobPhase.STARTING), "Starting"),
         (quiet(WhyNoAnswer.SILENT), "MasterUnreachable"),
         (quiet(WhyNoAnswer.NOT_LEADING), "NoLeader"),
     ],
 )
 def test_the_column_reason_shows_what_matters_most(fields, reason):
-    """No training, then below its minimum, then no checkpoints, then its size."""
+    """No training, then below its minimum, then a script that still starts, then no checkpoints, then its size."""
     assert status(seen(**fields))["reason"] == reason
 
 
