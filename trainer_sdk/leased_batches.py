@@ -36,16 +36,24 @@ class LeasedBatches:
         self._advanced = (monotonic(), 0)
         self._waited_s = 0.0  # then
         self._waiting_share = 0.0
+        self._given: int | None = None  # the flight that was given last
+        self._done: int | None = None  # ... that the script is done with
+        self._is_asking = False  # the script waits for a batch
         driver.report_with(self._report)
 
     def next_batch(self, last: Batch | None) -> GivenBatch | None:
         if self._has_servers and last is not None and not last.is_done:
             self._close(last)
-        answer = self._driver.next_batch(budget_s=self._budget_s)
+        self._is_asking = True
+        try:
+            answer = self._driver.next_batch(budget_s=self._budget_s)
+        finally:
+            self._is_asking = False
         if isinstance(answer, Finish):
             self._conclude(answer)
             return None
         self._progress += 1
+        self._given = answer.flight
         positions = answer.positions
         return GivenBatch(
             flight=answer.flight,
@@ -77,6 +85,7 @@ class LeasedBatches:
 
     def _count(self, batch: Batch) -> None:
         self._progress += 1
+        self._done = batch.flight
         self._samples += len(batch)
 
     def _report(self) -> ReportDue:
@@ -87,11 +96,15 @@ class LeasedBatches:
             waited_s, since_s = self._driver.waited_s, max(self._advanced[0] - before[0], 1e-3)
             self._waiting_share = min(1.0, (waited_s - self._waited_s) / since_s)
             self._waited_s = waited_s
+        is_waiting = self._is_asking or self._driver.is_waiting_for_servers
+        is_in_hand = self._given not in {None, self._done, self._driver.pushed}  # even where its lease is lost
         return ReportDue(
             steps=self._progress,
             samples_per_s=rate,
             metrics=self._metrics.values,
             waiting_share=self._waiting_share,
+            is_computing=is_in_hand and not is_waiting,
+            is_waiting=is_waiting,
         )
 
 

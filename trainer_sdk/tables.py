@@ -104,6 +104,7 @@ class Tables:
         with _waiting(driver):
             self._push(driver, batch.flight, gradients)
         batch.is_pushed = True
+        driver.pushed = batch.flight
 
     def _check_pulled_since_rollback(self, driver: TrainerDriver) -> None:
         """Raises UsageError if the script never pulls again after a roll-back: it would get the same batch for ever."""
@@ -198,10 +199,11 @@ class Tables:
 @contextmanager
 def _waiting(driver: TrainerDriver) -> Iterator[None]:
     """Counts the block's time as waiting for servers, which shows whether more servers would help."""
-    begun_s = monotonic()
+    begun_s, driver.is_waiting_for_servers = monotonic(), True
     try:
         yield
     finally:
+        driver.is_waiting_for_servers = False
         driver.waited_s += monotonic() - begun_s
 
 

@@ -33,6 +33,7 @@ from autoscaler.domain.history import (
     Bar,
     CorePlacement,
     History,
+    IdleGift,
     PreemptedJob,
     Refusal,
     Reservation,
@@ -43,6 +44,7 @@ from autoscaler.domain.history import (
     VacatedNode,
     VoluntaryResize,
 )
+from autoscaler.domain.idleness import IdleTrainer
 from autoscaler.domain.jobs import DEFAULT_WEIGHT, Job, JobState, MasterSpec, ServerSpec, TrainerSpec
 from autoscaler.domain.plans import (
     FOR_JOBS,
@@ -93,6 +95,8 @@ __all__ = [
     "Fairness",
     "Headroom",
     "History",
+    "IdleGift",
+    "IdleTrainer",
     "Job",
     "JobName",
     "JobSetting",

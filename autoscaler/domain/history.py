@@ -29,6 +29,14 @@ class PreemptedJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IdleGift:
+    """Last time that a trainer of this job, which did no work, went to others."""
+
+    job: JobName
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VoluntaryResize:
     """A voluntary change of a job's size, within the last minute."""
 
@@ -121,6 +129,7 @@ class History:
     transfers_at_s: tuple[float, ...] = ()  # instants of the last minute
     changes: tuple[VoluntaryResize, ...] = ()  # likewise
     preempted: tuple[PreemptedJob, ...] = ()
+    idle_gifts: tuple[IdleGift, ...] = ()
     server_moves: tuple[ServerMove, ...] = ()  # under way
     moves_given_up: tuple[ServerMove, ...] = ()  # these servers are not moved again for a while
     server_moves_at_s: tuple[float, ...] = ()  # when those of the last minute began

@@ -15,6 +15,7 @@ from math import inf
 from typing import Final
 
 from autoscaler.domain.cluster import JobName, Role, Shape, Trait
+from autoscaler.domain.idleness import IdleTrainer
 from autoscaler.errors import InvalidSpecError
 
 DEFAULT_WEIGHT = 100
@@ -216,6 +217,7 @@ class Job:
     waiting_share: float = (
         0.0  # of its trainers' time, 0 to 1: waiting for parameter servers, in a group for data; for people
     )
+    idle: tuple[IdleTrainer, ...] = ()  # its trainers that do no work (ADR 0287)
     remaining_s: float | None = None  # until its work is done at this size; None or NaN: unknown, taken as long
 
     def __post_init__(self) -> None:

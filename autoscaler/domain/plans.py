@@ -41,6 +41,7 @@ class Bottleneck(StrEnum):
     COOLDOWN = "Cooldown"  # a window of `Policy`, or the pause after failures
     BUDGET = "Budget"  # the transfers or resizes of this minute are used up
     RESIZE_COST = "ResizeCost"  # its growth would cost more training time than it gains (`Policy.payoff_s`)
+    IDLE = "Idle"  # trainers of it do no work, or did none until they were given away
     STALE_VIEW = "StaleView"  # the view is too old to plan with
     NOT_ACTIVE = "NotActive"  # suspended, ending or over
     PLANNING_FAILED = "PlanningFailed"  # by a fault of EDL with this job
@@ -62,6 +63,8 @@ class Cause(StrEnum):
     FREE_CAPACITY = "free capacity"
     TRANSFER = "transfer"
     STEP = "step"  # pods beyond an allowed size
+    IDLE = "idle"  # a trainer that does no work, for a job that waits for capacity
+    HUNG = "hung"  # a trainer that hangs: a new process takes its place
     RATIO = "ratio"  # servers that fewer trainers no longer need
     DEFRAGMENTATION = "defragmentation"  # a server that wastes less elsewhere: the new one, then the old one
 
@@ -71,9 +74,11 @@ class Cause(StrEnum):
         match self:
             case Cause.FREE_CAPACITY | Cause.TRANSFER | Cause.STEP | Cause.RATIO | Cause.DEFRAGMENTATION:
                 return False
+            case Cause.IDLE:
+                return False
             case Cause.POD | Cause.GANG | Cause.HEADROOM | Cause.ANNOUNCED_GROWTH | Cause.CORE_SWAP:
                 return True
-            case Cause.LOST_NODE | Cause.EDIT | Cause.PREEMPTION | Cause.REFILL | Cause.START:
+            case Cause.HUNG | Cause.LOST_NODE | Cause.EDIT | Cause.PREEMPTION | Cause.REFILL | Cause.START:
                 return True
             case _:
                 assert_never(self)
@@ -89,12 +94,12 @@ JobSetting = NewType("JobSetting", str)
 
 Beneficiary = PodName | JobName | NodeName | JobSetting
 """Beneficiary of a deletion: a pod (causes POD, ANNOUNCED_GROWTH, HEADROOM, DEFRAGMENTATION), a job (GANG, TRANSFER,
-PREEMPTION, CORE_SWAP), the node that it leaves (LOST_NODE), or what the job's document says (EDIT, STEP, RATIO).
+IDLE, PREEMPTION, CORE_SWAP), the node that it leaves (LOST_NODE), or what the job's document says (EDIT, STEP, RATIO).
 """
 
 NO_BENEFICIARY: Final = PodName("")
 
-FOR_JOBS: Final = frozenset({Cause.GANG, Cause.PREEMPTION, Cause.TRANSFER})
+FOR_JOBS: Final = frozenset({Cause.GANG, Cause.PREEMPTION, Cause.TRANSFER, Cause.IDLE})
 """Causes with which a pod leaves for another job."""
 
 

@@ -132,6 +132,13 @@ class Policy:
     preemption_wait_s: float = 2.0
     """With `reclaim: scheduler`: how long the scheduler has for its own nomination."""
 
+    idle_window_s: float = 300.0
+    """A trainer without a batch for so long is idle: it goes to whoever waits, and one that hangs is replaced.  A job
+    may say otherwise (`trainer.idleSeconds`).  0: nobody is idle.  Longer than reading data or a first step takes."""
+
+    idle_pause_s: float = 600.0
+    """A job does not grow for so long after a trainer of it that did no work went to others: it would come back."""
+
     surplus_grace_s: float = 10.0
     """Longest grace period of surplus; web pods wait for it: shortfall 2.5 % at 2 s, 5 % at 10 s, 11 % at 30 s
     (simulated).

@@ -20,6 +20,23 @@ _OVER_BACKOFF_LIMIT: Final = re.compile(r"\d+ failures? (in a row )?without one 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerEntry:
+    """One trainer in its master's ledger: what it has done, and what it does now.
+
+    `steps` grows with its batches: by two for one with leases, by one in a group.
+    """
+
+    name: str
+    steps: int
+    phase: str = ""  # of a group (`GroupPhase`)
+    is_connected: bool = True
+    is_left_behind: bool = False  # of a group: the others train on without it
+    is_computing: bool = False  # of one with leases: on a batch, waiting for nobody
+    is_waiting: bool = False  # of such a one: for a batch, or for parameter servers; neither: in its script's own code
+    waiting_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgress:
     """Positions of the whole job (all epochs).  `done` includes `committed`, which is what a checkpoint holds."""
 
@@ -63,6 +80,8 @@ class JobProgress:
     is_model_kept: bool = True  # false: the job shares out records only
     fell_back: str = ""  # to which checkpoint, from which one that cannot be read; empty: to none
     reworked_earlier: int = 0  # re-worked positions under earlier masters
+    generation: int = 0  # of a group
+    ledger: tuple[TrainerEntry, ...] = ()  # of all trainers that the master knows
 
     @property
     def is_complete(self) -> bool:
@@ -148,6 +167,21 @@ def progress_of(status: JobStatus) -> JobProgress:
         resize_pause_s=status.resize_pause_s,
         stopped_at=status.stopped_at,
         metrics=tuple(sorted(_mean_metrics(status.members).items())),
+        generation=status.generation,
+        ledger=tuple(_entry(one) for one in status.members if one.role is MemberRole.TRAINER),
+    )
+
+
+def _entry(member: MemberStatus) -> TrainerEntry:
+    return TrainerEntry(
+        name=member.name,
+        steps=member.steps,
+        phase=member.group_phase,
+        is_connected=member.is_connected,
+        is_left_behind=bool(member.group_phase) and not member.is_serving,
+        is_computing=member.is_computing,
+        is_waiting=member.is_waiting,
+        waiting_share=member.waiting_share,
     )
 
 
@@ -181,6 +215,7 @@ def merge_progress(before: JobProgress | None, now: JobProgress) -> JobProgress:
             connected=now.connected,
             training=0,
             samples_per_s=0.0,
+            ledger=(),
         )
     missed = _missed(before, now)
     earlier = before.reworked_earlier + (before.reworked if before.term != now.term else 0)

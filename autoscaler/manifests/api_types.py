@@ -77,6 +77,7 @@ class TrainerRole(Generic[Template]):
     per_node: int
     resize_cost_s: float
     min_run_s: float = 0.0
+    idle_s: float | None = None  # without a batch for so long a trainer is idle; 0: never; None: as the policy says
     template: Template
 
 

@@ -141,6 +141,7 @@ class TrainerSizes(StrictModel):
     per_node: Int = Field(default=1, alias="perNode", ge=1)
     resize_cost_s: float = Field(default=0.0, alias="resizeCostSeconds", ge=0, allow_inf_nan=False)
     min_run_s: float = Field(default=0.0, alias="minRunSeconds", ge=0, allow_inf_nan=False)
+    idle_s: float | None = Field(default=None, alias="idleSeconds", ge=0, le=LONGEST_INTERVAL_S, allow_inf_nan=False)
 
 
 class ServerSizes(StrictModel):

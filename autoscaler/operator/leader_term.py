@@ -138,6 +138,7 @@ class LeaderTerm:
             reclaim=build.reclaim,
             is_frozen=policy.is_frozen,
             status_settle_s=intervals.status_settle_s,
+            idle_window_s=policy.idle_window_s,
         )
         self.owned = OwnedObjects(
             api,

@@ -19,6 +19,7 @@ from autoscaler.domain import (
     DeletePod,
     DemandState,
     History,
+    IdleGift,
     JobName,
     PreemptedJob,
     Refusal,
@@ -58,6 +59,9 @@ def next_history(copy: WorkingCopy) -> History:
         changes=tuple(change for change in old.changes if change.at_s > copy.now_s - 60.0),
         preempted=tuple(
             PreemptedJob(job=job, at_s=at_s) for job, at_s in sorted(copy.carried.preempted_at_s.items()) if job in jobs
+        ),
+        idle_gifts=tuple(
+            IdleGift(job=job, at_s=at_s) for job, at_s in sorted(copy.carried.idle_gifts_at_s.items()) if job in jobs
         ),
         server_moves=tuple(copy.carried.server_moves),
         moves_given_up=tuple(copy.carried.moves_given_up),
@@ -124,6 +128,10 @@ def record_applied(history: History, action: Action, now_s: float) -> History:
         case DeletePod():
             if action.cause is Cause.TRANSFER:
                 history = replace(history, transfers_at_s=(*history.transfers_at_s, now_s))
+            if action.cause is Cause.IDLE:
+                others = [gift for gift in history.idle_gifts if gift.job != action.job]
+                gifts = sorted([*others, IdleGift(job=action.job, at_s=now_s)], key=lambda gift: gift.job)
+                history = replace(history, idle_gifts=tuple(gifts))
             if action.cause.counts_as_resize:
                 history = with_change(history, action.job, now_s)
             is_shrink = action.role is Role.TRAINER and action.cause is not Cause.LOST_NODE

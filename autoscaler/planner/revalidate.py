@@ -31,10 +31,13 @@ from autoscaler.planner.exclusion import MOST_FOUND, exclude, find_culprit
 from autoscaler.planner.plan import staleness_problem
 from autoscaler.planner.still_needed import has_checked_need, needed_deletions
 from autoscaler.planner.working_copy.memo import Memo
+from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 # Deletions with other causes are valid whatever their job's state.
-NEEDS_SPARE = frozenset({Cause.POD, Cause.GANG, Cause.HEADROOM, Cause.ANNOUNCED_GROWTH, Cause.TRANSFER, Cause.STEP})
+NEEDS_SPARE = frozenset(
+    {Cause.POD, Cause.GANG, Cause.HEADROOM, Cause.ANNOUNCED_GROWTH, Cause.TRANSFER, Cause.IDLE, Cause.STEP}
+)
 
 
 def still_valid(
@@ -122,6 +125,8 @@ def can_delete(copy: WorkingCopy, pods: Mapping[PodName, Pod], action: DeletePod
     if victim is None or victim.phase is PodPhase.TERMINATING or victim.place != action.node:
         return False
     job = copy.jobs.get(action.job)
+    if action.cause in {Cause.IDLE, Cause.HUNG} and (job is None or not still_does_nothing(job, victim, action.cause)):
+        return False
     is_displaced = action.cause is Cause.DEFRAGMENTATION and action.role is Role.TRAINER
     if (action.cause in NEEDS_SPARE or is_displaced) and job is not None:
         if victim not in job.trainers or not job.spare:
@@ -138,6 +143,11 @@ def can_delete(copy: WorkingCopy, pods: Mapping[PodName, Pod], action: DeletePod
         return True
     waiting = pods.get(PodName(action.beneficiary))
     return waiting is not None and waiting.phase is PodPhase.PENDING and waiting.place is None
+
+
+def still_does_nothing(job: PlannedJob, pod: Pod, cause: Cause) -> bool:
+    """True if the verdict stands on which the removal rests: one batch ends it (promise A12)."""
+    return pod in (job.hung_trainers() if cause is Cause.HUNG else job.idle_trainers())
 
 
 def can_create(copy: WorkingCopy, action: CreatePod) -> bool:

@@ -60,7 +60,11 @@ def needed_deletions(copy: WorkingCopy, plan: Plan, pods: Mapping[PodName, Pod])
         needed += needed_by_wants(copy, groups, pods)
     allocate_creations(copy, filter(is_voluntary, plan.actions))
     for (cause, name), group in groups.items():
-        if cause is Cause.TRANSFER and lacks_capacity(copy, plan, JobName(name)) and remove_group(copy, group, pods):
+        if (
+            cause in {Cause.TRANSFER, Cause.IDLE}
+            and lacks_capacity(copy, plan, JobName(name))
+            and remove_group(copy, group, pods)
+        ):
             needed += group
     return frozenset(action.pod for action in needed)
 

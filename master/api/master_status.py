@@ -71,6 +71,8 @@ class MemberStatus:
     took_over: int = 0  # of a server: buckets of lost ones that it had the second copies of, under this master
     waiting_share: float = 0.0  # of a trainer's time, 0 to 1: it waits for servers, in a group for its data loader
     group_phase: str = ""  # of a trainer in a group: what it does (`GroupPhase`)
+    is_computing: bool = False  # of a trainer without a group: on a batch, waiting for nobody
+    is_waiting: bool = False  # of such a trainer: for a batch, or for parameter servers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,6 +131,8 @@ def _members(state: MasterState) -> Iterator[MemberStatus]:
             samples_per_s=trainer.samples_per_s,
             metrics={name: value for name, value in trainer.metrics.items() if isfinite(value)},
             waiting_share=trainer.waiting_share,
+            is_computing=trainer.is_computing,
+            is_waiting=trainer.is_waiting,
         )
     for ordinal, server in sorted(state.members.servers.items()):
         yield MemberStatus(

@@ -44,6 +44,8 @@ class ReportDue:
     samples_per_s: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
     waiting_share: float = 0.0  # share of the time spent waiting for parameter servers
+    is_computing: bool = False  # the script has a batch in hand, and waits for nobody
+    is_waiting: bool = False  # ... waits for a batch, or for parameter servers
 
 
 # ---- events: the script ---------------------------------------------------------------------------------------------

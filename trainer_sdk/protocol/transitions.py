@@ -158,6 +158,8 @@ def _report(state: TrainerState, event: ReportDue) -> TrainerStep:
         samples_per_s=event.samples_per_s,
         metrics=event.metrics,
         waiting_share=event.waiting_share,
+        is_computing=event.is_computing,
+        is_waiting=event.is_waiting,
     )
     acked = leasing.flush_acks(state)
     return TrainerStep(acked.state, (*acked.effects, SendToMaster(message=progress)))

@@ -68,6 +68,8 @@ class TrainerDriver:
         self._disconnect_reason = "no answer yet"
         self._report_every_s = FIRST_REPORT_S
         self.waited_s = 0.0  # for parameter servers, in total; written by the script's thread alone
+        self.is_waiting_for_servers = False  # likewise
+        self.pushed: int | None = None  # the flight that was pushed last; likewise
         self._report: Callable[[], ReportDue] = lambda: ReportDue(steps=0)
         self.stream = MasterStream(self)
 

@@ -21,6 +21,7 @@ _SHOWN_CONDITIONS = (
     "Progressing",
     "CheckpointsCurrent",
     "Degraded",
+    "Idle",
     "Completed",
     "Failed",
     "Suspended",
@@ -89,6 +90,8 @@ def _other_messages(job: PlainObject) -> Iterator[tuple[str, str]]:
         is_trouble = one.get("status") in {"False", "Unknown"} and text(one, "reason") not in _HEALTHY_REASONS
         if is_trouble and text(one, "reason") != chief and text(one, "message"):
             yield title, f"{text(one, 'reason')}: {text(one, 'message')}"
+    if told := text(condition_of(job, "Idle"), "message"):
+        yield "Idle", f"{text(condition_of(job, 'Idle'), 'reason')}: {told}"
 
 
 def _allowed(job: PlainObject) -> str:

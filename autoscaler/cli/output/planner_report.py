@@ -22,6 +22,7 @@ from autoscaler.domain import (
 )
 from autoscaler.jobs.server_ratio import describe_data_wait, find_hint
 from autoscaler.planner.counterfactual import Counterfactual, Explanation
+from autoscaler.planner.formatting import listed
 from autoscaler.snapshots.codec import encode
 
 # ---- why ------------------------------------------------------------------------------------------------------------
@@ -48,6 +49,8 @@ def why_lines(explanation: Explanation, more_than: int, job: Job, *, is_ratio_me
         lines.append(f"Servers: {hint}")
     if hint := _data_hint(job):
         lines.append(f"Data: {hint}")
+    if job.idle:
+        lines.append(f"Idle: {listed([one.pod for one in job.idle])} completed no batch for the job's window")
     if explanation.settled.bottleneck is not decision.bottleneck:
         lines.append(f"then {explanation.settled.bottleneck}: {explanation.settled.message}")
     answers = explanation.answers

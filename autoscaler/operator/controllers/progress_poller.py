@@ -16,10 +16,12 @@ import logging
 from functools import partial
 from typing import Final
 
+from autoscaler.clusters.kubernetes.objects.fields import key_of, text, to_time
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
-from autoscaler.domain import JobName, JobState, Role
+from autoscaler.domain import JobName, JobState, PodName, Role
 from autoscaler.fault_isolation import GuardedTask
 from autoscaler.jobs import lifecycle as lives
+from autoscaler.jobs.idle_report import idle_events
 from autoscaler.jobs.progress import (
     JobProgress,
     MalformedAnswer,
@@ -29,6 +31,7 @@ from autoscaler.jobs.progress import (
     progress_events,
 )
 from autoscaler.jobs.server_ratio import ServerRatio, observe_ratio
+from autoscaler.jobs.trainer_ledger import TrainerVerdict, judge_all, observe_ledger
 from autoscaler.operator.controllers.master_client import MasterClient
 from autoscaler.operator.controllers.server_drain import ServerDrains
 from autoscaler.operator.job.job_pods import active_pods, role_of
@@ -169,6 +172,7 @@ class ProgressPoller:
             emptied=emptied_servers(record, servers, progress),
             ratio=self._measure_ratio(record, progress),
         )
+        self._judge_trainers(record, progress)
         if bucket_owners_of(store.records[job.key], now_s) != owning:
             store.request_plan()  # a waiting replacement server may be complete now
         if before is not None and progress.done > before.done:
@@ -193,11 +197,36 @@ class ProgressPoller:
             missing_answer=answer,
             unanswered_since_s=now_s if record.missing_answer is None else record.unanswered_since_s,
         )
+        self._set_still(record, ())  # whoever is not heard of works
         if record.progress is not None or answer != record.missing_answer:  # else the status says NoAnswer, as before
             store.to_write_status.add(record.job.key)
         if problem and answer != record.missing_answer:
             message = f"the job's master sent an invalid status: {problem}"
             store.events.emit(record.job, JobEvent(reason="MalformedAnswer", message=message, is_warning=True))
+
+    def _judge_trainers(self, record: JobRecord, progress: JobProgress) -> None:
+        """Follow the ledger of the job's trainers; report those that have become idle or hung."""
+        store, job = self._store, record.job
+        is_group, window_s = job.spec.group is not None, store.idle_window_s(job)
+        ledger = observe_ledger(record.ledger, progress, store.clock(), is_group=is_group, window_s=window_s)
+        store.change(job, ledger=ledger)
+        active = active_pods(store.objects.pods(job), Role.TRAINER)
+        keys = {text(raw, "metadata", "name"): PodName(key_of(raw)) for raw in active}
+        devices = {name: store.devices[key] for name, key in keys.items() if key in store.devices}
+        found = judge_all(ledger, window_s=window_s, devices=devices)
+        self._set_still(record, tuple(one for one in found if one.name in keys))
+
+    def _set_still(self, record: JobRecord, still: tuple[TrainerVerdict, ...]) -> None:
+        store, job = self._store, record.job
+        if still == record.still:
+            return
+        store.change(job, still=still)
+        if record.life.state is JobState.ACTIVE:
+            texts = idle_events(record.still, still, format_since=lambda since_s: to_time(since_s - store.offset_s))
+            for reason, message in texts:
+                store.events.emit(job, JobEvent(reason=reason, message=message, is_warning=True))
+        store.to_write_status.add(job.key)
+        store.request_plan()
 
     def _measure_ratio(self, record: JobRecord, progress: JobProgress) -> ServerRatio:
         """Return how many trainers one server of the job is to serve from now on."""

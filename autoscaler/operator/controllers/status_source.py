@@ -11,7 +11,7 @@ from autoscaler.domain import JobName
 from autoscaler.fault_isolation import GuardedTask
 from autoscaler.manifests.api_types import Mode
 from autoscaler.operator.controllers.server_drain import drain_problem
-from autoscaler.operator.job.job_record import JobRecord, alerted_uncommitted_since_s, master_report_of
+from autoscaler.operator.job.job_record import JobRecord, alerted_uncommitted_since_s, idle_report_of, master_report_of
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.status.conditions import ConditionType
 from autoscaler.operator.status.job_status import internal_error_status, status_of, unreadable_status
@@ -72,6 +72,7 @@ class StatusSource:
             has_master=store.objects.master(job) is not None,
             previous=before if isinstance(before, dict) else {},
             master_report=master_report_of(record, now_s, store.offset_s),
+            idle_report=idle_report_of(record, window_s=store.idle_window_s(job), offset_s=store.offset_s),
             priority=store.objects.priority(job),
             is_contested=store.objects.is_contested(job.key),
             is_observed=job.spec.mode is Mode.OBSERVE or store.is_frozen,

@@ -14,12 +14,14 @@ from autoscaler.clusters.kubernetes.cluster_view import JobRuntime
 from autoscaler.clusters.kubernetes.objects.fields import Raw, to_time
 from autoscaler.clusters.kubernetes.parsing.server_replacement import BucketOwners
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
-from autoscaler.domain import PodName
+from autoscaler.domain import IdleTrainer, PodName
 from autoscaler.jobs import training_health
+from autoscaler.jobs.idle_report import IdleReport, idle_report
 from autoscaler.jobs.lifecycle import JobEnding, Life, LifeStage
 from autoscaler.jobs.progress import JobProgress, MissingAnswer
 from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S, STEADY_AFTER_S, pause_s
 from autoscaler.jobs.server_ratio import ServerRatio
+from autoscaler.jobs.trainer_ledger import LedgerHistory, TrainerVerdict
 from autoscaler.jobs.training_health import MasterContact, MasterReport
 from autoscaler.operator.job.job_pods import has_consistent_name, has_ended, is_leaving, ordinal_of, uid_of
 from autoscaler.operator.job.node_blocklist import NodeBlocklist, blocked_nodes
@@ -71,6 +73,8 @@ class JobRecord:
     emptied: frozenset[str] = frozenset()  # servers that go and have handed over all their buckets
     drains: Mapping[PodName, ServerDrain] = field(default_factory=dict)  # of servers
     count_refusal: str = ""  # why its master refuses the number of servers; empty: it does not
+    ledger: LedgerHistory = field(default_factory=LedgerHistory)  # its trainers' batches
+    still: tuple[TrainerVerdict, ...] = ()  # trainers that are idle or hung, by the last answer of its master
     resizes_before: tuple[Raw, ...] = ()  # resizes in the status of earlier leaders, newest first; only displayed
 
     @property
@@ -93,7 +97,23 @@ def facts_of(record: JobRecord, now_s: float) -> JobRuntime:
         resize_pause_s=0.0 if progress is None else float(f"{progress.resize_pause_s:.2g}"),
         avoided_nodes=blocked_nodes(record.blocklist, now_s),
         bucket_owners=bucket_owners_of(record, now_s),
+        idle=idle_trainers_of(record),
     )
+
+
+def idle_trainers_of(record: JobRecord) -> tuple[IdleTrainer, ...]:
+    """Return the trainers that the planner may take or replace because they do no work."""
+    return tuple(
+        IdleTrainer(pod=PodName(f"{record.job.namespace}/{one.name}"), since_s=one.since_s, is_hung=one.is_replaceable)
+        for one in record.still
+        if one.gives or one.is_replaceable
+    )
+
+
+def idle_window_s(job: KubeJob, default_s: float) -> float:
+    """Return after how long without a batch a trainer of the job is idle; 0: never."""
+    own_s = job.spec.trainer.idle_s
+    return default_s if own_s is None else own_s
 
 
 def bucket_owners_of(record: JobRecord, now_s: float) -> BucketOwners | None:
@@ -127,6 +147,17 @@ def master_report_of(record: JobRecord, now_s: float, offset_s: float) -> Master
 
     return training_health.master_report(
         master_contact_of(record), every_s=record.job.spec.checkpoint.every_s, now_s=now_s, format_since=format_since
+    )
+
+
+def idle_report_of(record: JobRecord, *, window_s: float, offset_s: float) -> IdleReport:
+    """Report on trainers that do no work or wait much; instants are given as dates."""
+    return idle_report(
+        record.still,
+        record.ledger,
+        is_group=record.job.spec.group is not None,
+        window_s=window_s,
+        format_since=lambda since_s: to_time(since_s - offset_s),
     )
 
 

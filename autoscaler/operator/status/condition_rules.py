@@ -45,6 +45,7 @@ def conditions_of(inputs: StatusInputs) -> tuple[Condition, ...]:
         _master_condition(inputs, ConditionType.PROGRESSING, training_verdict),
         _master_condition(inputs, ConditionType.CHECKPOINTS_CURRENT, checkpoint_verdict),
         _degraded(inputs),
+        _idle(inputs),
         _ended(inputs, ConditionType.COMPLETED, JobEnding.COMPLETED),
         _ended(inputs, ConditionType.FAILED, JobEnding.FAILED),
         _suspended(inputs),
@@ -225,6 +226,14 @@ def _degraded(inputs: StatusInputs) -> Condition:
             return true_condition(ConditionType.DEGRADED, reason, detail)
         return true_condition(ConditionType.DEGRADED, reason, f"{there} trainers of at least {minimum}: {why}")
     return false_condition(ConditionType.DEGRADED, "AsExpected")
+
+
+def _idle(inputs: StatusInputs) -> Condition:
+    if inputs.record.life.stage is not LifeStage.ACTIVE or not has_started(inputs):
+        return false_condition(ConditionType.IDLE, "NotActive")
+    report = inputs.idle_report
+    make = true_condition if report.holds else false_condition
+    return make(ConditionType.IDLE, report.reason.value, report.message)
 
 
 def _ended(inputs: StatusInputs, kind: ConditionType, ending: JobEnding) -> Condition:

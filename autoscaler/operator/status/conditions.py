@@ -24,6 +24,7 @@ class ConditionType(StrEnum):
     PROGRESSING = "Progressing"  # samples are being trained
     CHECKPOINTS_CURRENT = "CheckpointsCurrent"  # training is committed to checkpoints
     DEGRADED = "Degraded"  # it has started and runs with less than its minimum
+    IDLE = "Idle"  # some of its trainers do no work
     COMPLETED = "Completed"
     FAILED = "Failed"
     SUSPENDED = "Suspended"

@@ -14,6 +14,7 @@ from autoscaler.clusters.kubernetes.gangs.start_backoff import StartBackoff
 from autoscaler.clusters.kubernetes.objects.fields import Raw
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Bottleneck, Cause, Decision, Reason, Role
+from autoscaler.jobs.idle_report import ALL_WORK, IdleReport
 from autoscaler.jobs.training_health import MasterReport
 from autoscaler.operator.job.job_pods import active_pods_by_role, has_consistent_name
 from autoscaler.operator.job.job_record import JobRecord
@@ -30,6 +31,7 @@ class StatusInputs:
     has_master: bool
     previous: Raw  # the stored status
     master_report: MasterReport  # of its master
+    idle_report: IdleReport = ALL_WORK  # of its trainers
     priority: int | None  # None: there is no such class
     is_contested: bool = False
     is_observed: bool = False

@@ -21,13 +21,14 @@ from autoscaler.clusters.kubernetes.parsing.priority_classes import (
     find_rank_problem,
 )
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
-from autoscaler.domain import JobName, Reclaim, Role
+from autoscaler.domain import JobName, PodName, Reclaim, Role
 from autoscaler.fault_isolation import GuardedTask, JobErrors
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.jobs.server_ratio import ratio_in_status
+from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.manifests.api_types import Mode
 from autoscaler.operator.job.job_pods import has_ended, has_unstarted, is_gated, role_of, roles_of, uid_of
-from autoscaler.operator.job.job_record import JobRecord, facts_of
+from autoscaler.operator.job.job_record import JobRecord, facts_of, idle_window_s
 from autoscaler.operator.job.recovery import FoundJob, recover_checkpoint_at_s, recover_life, recover_waiting_since_s
 from autoscaler.operator.status.status_inputs import PlanReport
 from autoscaler.operator.store.event_recorder import EventRecorder, JobEvent
@@ -52,6 +53,7 @@ class JobStore:
         reclaim: Reclaim,
         is_frozen: bool = False,
         status_settle_s: float = SETTLE_S,
+        idle_window_s: float = 0.0,
     ) -> None:
         self.records: Final[dict[JobName, JobRecord]] = {}
         self.plan_reports: Final[dict[JobName, PlanReport]] = {}
@@ -63,10 +65,12 @@ class JobStore:
         self.clock: Final = clock
         self.offset_s: Final = offset_s
         self.is_frozen: Final = is_frozen
+        self.devices: Mapping[PodName, Device] = {}  # of pods whose node has an agent
         self.objects: JobObjects
         self.cluster: KubernetesCluster
         self._cache = cache
         self._reclaim = reclaim
+        self._idle_window_s = idle_window_s
         self._class_problems: tuple[PriorityClasses | None, dict[str, str]] = (None, {})
 
     def attach(self, cluster: KubernetesCluster) -> None:
@@ -166,6 +170,10 @@ class JobStore:
         facts = facts_of(self.record_of(job), self.clock())
         is_held = self.cluster_problems() or self._rank_problem(job)
         return replace(facts, hold_until_s=NEVER_S) if is_held else facts
+
+    def idle_window_s(self, job: KubeJob) -> float:
+        """Return after how long without a batch a trainer of the job is idle; 0: never."""
+        return idle_window_s(job, self._idle_window_s)
 
     def problems_of(self, job: KubeJob) -> Mapping[str, str]:
         """Problems that block EDL for the job: one-word reason to message."""

@@ -23,6 +23,8 @@ LEFT: Final[Mapping[Cause, str]] = {
     Cause.LOST_NODE: "moves {pods} off {nodes}, which is being drained",
     Cause.PREEMPTION: "stops: job {beneficiary}, of higher priority, takes its capacity",
     Cause.RATIO: "removed {pods}: its trainers need fewer servers",
+    Cause.IDLE: "gave {pods} on {nodes}, which did no work, to job {beneficiary}",
+    Cause.HUNG: "replaces {pods} on {nodes}: the script hangs and its GPU does nothing",
     Cause.STEP: "removed {pods}: too few for a whole step",
     Cause.DEFRAGMENTATION: "gave {pods} to a server on {nodes}; more trainers fit on the node that the server leaves",
 }

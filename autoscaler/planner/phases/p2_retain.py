@@ -32,6 +32,7 @@ def retain_running_jobs(copy: WorkingCopy) -> None:
         release_disallowed(copy, job)
     for job in sorted(copy.dirty_jobs(), key=lambda job: (-job.spec.priority, job.spec.name)):
         if job.is_running and job.spec.state is JobState.ACTIVE:
+            replace_hung(copy, job)
             refill_core(copy, job)
             fill_swapped_capacity(copy, job)
 
@@ -52,6 +53,17 @@ def release_disallowed(copy: WorkingCopy, job: PlannedJob) -> None:
                 copy.remove(job, removal_order(copy, job)[:excess], Cause.EDIT, beneficiary=JobSetting("spec.trainer"))
         case state:
             assert_never(state)
+
+
+def replace_hung(copy: WorkingCopy, job: PlannedJob) -> None:
+    """Remove one trainer that hangs; P2 or growth brings another.  One works on beside it, so nobody else restarts.
+
+    Where all stand still the cause is not a process: the job is left as it is, and its status says so.
+    """
+    hung = job.hung_trainers()
+    works = len(job.trainers) - len(job.idle_trainers())
+    if hung and (works or len(job.trainers) == 1) and copy.now_s >= job.spec.hold_until_s:
+        copy.remove(job, hung[:1], Cause.HUNG)
 
 
 def remove_from_draining_nodes(copy: WorkingCopy, job: PlannedJob) -> None:

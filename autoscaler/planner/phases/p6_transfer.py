@@ -9,13 +9,13 @@ plan's decision. Windows, the victims' age and the cap per minute are checked fi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, product
 from typing import Final
 
 from autoscaler.domain import Bottleneck, Cause, JobName, Pod, Role
 from autoscaler.planner.phases.p5_water_filling import fill_shares, record_bottlenecks
 from autoscaler.planner.sharing.change_limits import changes_left, pays_off, transfers_allowed, transfers_left
-from autoscaler.planner.sharing.step_down import share_below, victims_of
+from autoscaler.planner.sharing.step_down import share_below, victims_among, victims_of
 from autoscaler.planner.sharing.transfer_pairs import (
     GiverReach,
     TransferSearch,
@@ -28,7 +28,8 @@ from autoscaler.planner.sharing.transfer_pairs import (
     one_of_each_kind,
     takers,
 )
-from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.planned_job import Offers, PlannedJob
+from autoscaler.planner.working_copy.ranks import offers_of
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 # Bounds of one plan's search: all pairs of twenty jobs that lack capacity.  On larger clusters the poorest and
@@ -37,6 +38,7 @@ MOST_PAIRS: Final = 400
 MOST_GIVERS: Final = 20  # for one taker
 TRIALS: Final = 8  # least number of failed trials; each repeats water-filling over all jobs
 JOBS_TRIED: Final = TRIALS * 1_000  # so twenty jobs try all pairs
+MOST_GIFTS_TRIED: Final = 32  # pairs of a job that lacks capacity and one whose trainers do no work
 PAIRS_WHILE_CLOSED: Final = 16  # with no transfer left in this minute: only to report who waits for one
 
 Sizes = Mapping[JobName, int]
@@ -55,6 +57,8 @@ def share_capacity(copy: WorkingCopy) -> None:
     kept = copy.mark()
     sizes = {name: job.size for name, job in copy.jobs.items()}
     fill_paid(copy, sizes)
+    while (given := next_idle_gift(copy, kept, sizes)) is not None:
+        kept = given
     while (found := next_transfer(copy, kept, sizes, search)) is not None:
         kept = found
         search.closed.clear()
@@ -125,6 +129,28 @@ def next_transfer(copy: WorkingCopy, kept: int, sizes: Sizes, search: TransferSe
     return None
 
 
+def next_idle_gift(copy: WorkingCopy, kept: int, sizes: Sizes) -> int | None:
+    """Give one step of trainers that do no work to the poorest job that can use it; return the mark of the new kept
+    state, or None, with the copy as it was.
+
+    Shares and windows do not matter: who does no work loses none.
+    """
+    idle = [job for job in copy.dirty_jobs() if job.spec.idle and job.spare and job.idle_trainers()]
+    poor = takers(copy) if idle else []
+    for taker, giver in islice(product(one_of_each_kind(copy, poor), idle), MOST_GIFTS_TRIED):
+        victims = victims_among(copy, taker, giver, idle_offers(copy, giver)) if taker is not giver else []
+        if victims and try_transfer(copy, kept, taker, giver, victims, sizes=sizes, cause=Cause.IDLE) is None:
+            return copy.trial_from
+    return None
+
+
+def idle_offers(copy: WorkingCopy, giver: PlannedJob) -> Offers:
+    """Return the reclaimable trainers of the job that do no work."""
+    offers, idle = offers_of(copy, giver), {pod.name for pod in giver.idle_trainers()}
+    kept = [at for at, pod in enumerate(offers.pods) if pod.name in idle]
+    return Offers(pods=tuple(offers.pods[at] for at in kept), places=offers.places[kept], shapes=offers.shapes[kept])
+
+
 def open_transfers(
     copy: WorkingCopy,
     search: TransferSearch,
@@ -150,14 +176,21 @@ def open_transfers(
 
 
 def try_transfer(
-    copy: WorkingCopy, kept: int, taker: PlannedJob, giver: PlannedJob, victims: list[Pod], *, sizes: Sizes
+    copy: WorkingCopy,
+    kept: int,
+    taker: PlannedJob,
+    giver: PlannedJob,
+    victims: list[Pod],
+    *,
+    sizes: Sizes,
+    cause: Cause = Cause.TRANSFER,
 ) -> set[JobName] | None:
     """Take the step from the kept state and fill again; None on success, with a trial begun at the new state; on
     failure everything is rolled back and the jobs that would have grown are returned.
     """
     before, unpaid = {job.spec.name: job.size for job in copy.dirty_jobs()}, set(copy.unpaid)
     filled = copy.roll_back(kept)
-    copy.remove(giver, victims, Cause.TRANSFER, beneficiary=taker.spec.name)
+    copy.remove(giver, victims, cause, beneficiary=taker.spec.name)
     mark = copy.mark()
     fill_paid(copy, sizes)
     after = [(job, before.get(job.spec.name, job.now)) for job in copy.dirty_jobs()]

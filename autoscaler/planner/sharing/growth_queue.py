@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from heapq import heappop, heappush, heapreplace
 from typing import Final
 
-from autoscaler.domain import DEFAULT_WEIGHT, Bottleneck, Fairness, JobState, Role
+from autoscaler.domain import DEFAULT_WEIGHT, Bottleneck, Cause, Fairness, JobState, Role
 from autoscaler.planner.working_copy.fairness import fairness_key
 from autoscaler.planner.working_copy.planned_job import GrowthKey, PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
@@ -110,7 +110,26 @@ def may_grow(copy: WorkingCopy, job: PlannedJob) -> bool:
     if job.is_running and copy.now_s < job.spec.hold_until_s:
         job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.spec.hold_until_s)
         return False
-    return True
+    return not is_idle(copy, job)
+
+
+def is_idle(copy: WorkingCopy, job: PlannedJob) -> bool:
+    """True if trainers of the job do no work, or went to others for that a while ago: more of them would do none.
+
+    What it lacks of its minimum it gets all the same (P2).
+    """
+    count, given_at_s = len(job.idle_trainers()), copy.carried.idle_gifts_at_s.get(job.spec.name)
+    if count:
+        which = "1 of its trainers does" if count == 1 else f"{count} of its trainers do"
+        spare = "it keeps its minimum" if not job.spare else "those above its minimum go to whoever waits"
+        job.block(Bottleneck.IDLE, f"{which} no work: {spare}")
+        return True
+    if any(leaving.cause is Cause.IDLE for leaving in job.leaving):
+        return True
+    if given_at_s is not None:
+        until_s = given_at_s + copy.policy.idle_pause_s
+        job.block(Bottleneck.IDLE, "gave away a trainer that did no work, and pauses", until_s=until_s)
+    return given_at_s is not None
 
 
 def growth_key(copy: WorkingCopy, job: PlannedJob) -> GrowthKey:

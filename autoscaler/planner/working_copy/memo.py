@@ -54,7 +54,8 @@ class Memo:
         if index.needs_rebuild():
             index = ViewIndex(view, more_shapes=wanted)
         self._begun = index
-        dirty = set(index.unsteady)
+        carried = carry_over(view.history, index.preempted.values(), now_s=now_s, policy=policy)
+        dirty = {*index.unsteady, *(carried.idle_gifts_at_s.keys() & index.jobs.keys())}
         grades = Grades(index.jobs, dirty)
         return WorkingCopy(
             view=view,
@@ -75,13 +76,7 @@ class Memo:
                 waiting=[index.waiting[name] for name in sorted(index.waiting)],
                 pod_count_by_workload=index.pod_count_by_workload,
             ),
-            carried=carry_over(
-                view.history,
-                index.preempted.values(),
-                now_s=now_s,
-                pause_s=policy.preempted_pause_s,
-                limit_s=policy.refusal_backoff_limit_s,
-            ),
+            carried=carried,
             cache=PlanCache(index.lasting if policy == self._policy else None),
             is_gang_binding=any(now_s - pod.created_at_s < BINDING_S for pod in index.unbound_core.values()),
             burst_until_s=index.newest_job_s + policy.burst_window_s,

@@ -21,6 +21,7 @@ from autoscaler.domain import (
     NodeName,
     Pod,
     PodName,
+    Policy,
     Reservation,
     ResizeTimes,
     Role,
@@ -90,24 +91,23 @@ class CarriedOver:
     resizes: Mapping[JobName, ResizeTimes] = field(default_factory=dict)
     preempted_at_s: Mapping[JobName, float] = field(default_factory=dict)  # when the scheduler last took a trainer
 
+    idle_gifts_at_s: Mapping[JobName, float] = field(default_factory=dict)  # whose idle trainers went to others lately
+
     def remember_placements(self, job: JobName, placements: Sequence[tuple[Role, NodeName]]) -> None:
         """Record the nodes that are being vacated, so that the next plan chooses the same ones."""
         noted = tuple(CorePlacement(role=role, node=node) for role, node in placements)
         self.reservations.append(Reservation(job=job, placements=noted))
 
 
-def carry_over(
-    history: History, preempted_now: Iterable[JobName], *, now_s: float, pause_s: float, limit_s: float
-) -> CarriedOver:
-    """Return the record with which a plan begins.
-
-    `pause_s`: for how long a preemption counts; `limit_s`: for how long an abandoned move counts.
-    """
-    preempted = {entry.job: entry.at_s for entry in history.preempted if entry.at_s > now_s - pause_s}
+def carry_over(history: History, preempted_now: Iterable[JobName], *, now_s: float, policy: Policy) -> CarriedOver:
+    """Return the record with which a plan begins: what the policy's pauses still make count."""
+    preempted = {entry.job: entry.at_s for entry in history.preempted if entry.at_s > now_s - policy.preempted_pause_s}
+    given_up_from_s = now_s - policy.refusal_backoff_limit_s
     return CarriedOver(
-        moves_given_up=[move for move in history.moves_given_up if move.since_s > now_s - limit_s],
+        moves_given_up=[move for move in history.moves_given_up if move.since_s > given_up_from_s],
         resizes={entry.job: entry for entry in history.resizes},
         preempted_at_s=preempted | dict.fromkeys(preempted_now, now_s),
+        idle_gifts_at_s={one.job: one.at_s for one in history.idle_gifts if one.at_s > now_s - policy.idle_pause_s},
     )
 
 

@@ -22,11 +22,13 @@ from autoscaler.domain import (
     Cause,
     CreatePod,
     Decision,
+    IdleTrainer,
     Job,
     JobName,
     JobState,
     NodeName,
     Pod,
+    PodPhase,
     Role,
     ServerMove,
     Shape,
@@ -171,6 +173,24 @@ class PlannedJob:
         """Trainers that can be taken without touching the minimum."""
         return max(0, len(self.trainers) - self.spec.trainer.min_replicas)
 
+    def idle_trainers(self) -> list[Pod]:
+        """Return the trainers that stay and do no work; a verdict on an earlier pod of the name is none on this one."""
+        return [pod for pod in self.trainers if self._verdict_on(pod) is not None]
+
+    def hung_trainers(self) -> list[Pod]:
+        """Return those of them that hang and are to be replaced."""
+        return [pod for pod in self.trainers if (idle := self._verdict_on(pod)) is not None and idle.is_hung]
+
+    def _verdict_on(self, pod: Pod) -> IdleTrainer | None:
+        return next(
+            (
+                idle
+                for idle in self.spec.idle
+                if idle.pod == pod.name and pod.phase is PodPhase.READY and pod.created_at_s <= idle.since_s
+            ),
+            None,
+        )
+
     def share(self, *, more: int = 0) -> int:
         """Return the job's weighted dominant share of ready eligible capacity, servers and master included (A4).
 
@@ -206,6 +226,7 @@ class PlannedJob:
         is_allowed = size <= self.ceiling and size == spec.largest_allowed(size)
         has_fixed_servers = self.spec.servers is None or not capabilities.servers_elastic
         has_fixed_servers &= all(pod.replaces is None for pod in self.servers)
+        has_fixed_servers &= not self.spec.idle
         self.is_steady = is_whole and has_core and is_allowed and has_fixed_servers and self.spec.hold_until_s <= 0.0
         self.can_grow = self.is_steady and size < self.ceiling and spec.next_size(size) is not None
 

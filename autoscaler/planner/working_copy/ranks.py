@@ -8,13 +8,13 @@ carries core's value on the cluster, whatever the job's class, so every pod at c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
-from autoscaler.domain import NO_BENEFICIARY, Beneficiary, Cause, Pod, Policy, Reclaim, Tier
+from autoscaler.domain import NO_BENEFICIARY, Beneficiary, Cause, Pod, PodName, Policy, Reclaim, Tier
 from autoscaler.planner.working_copy.planned_job import Offers, PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
@@ -43,31 +43,33 @@ def full_rank(priority: int) -> Rank:
 def removal_order(copy: WorkingCopy, job: PlannedJob) -> tuple[Pod, ...]:
     """Return the job's trainers in the order in which they leave.
 
-    Surplus before core, lower priority first, closed nodes first, highest ordinal first.  Where trainers come several
-    to a node, those of incomplete nodes go first and a node's trainers stay together.
+    Surplus before core, those that do no work first, lower priority first, closed nodes first, highest ordinal first.
+    Where trainers come several to a node, those of incomplete nodes go first and a node's trainers stay together.
     """
     if job.removal_order is None:
         found = sorted(job.trainers, key=ordinal_of, reverse=True)
         is_mixed = len({(pod.tier, pod.priority) for pod in found}) > 1
-        if is_mixed or not all(copy.capacity.open_place_of(pod) is not None for pod in found):
-            found.sort(key=lambda pod: _class_order(copy, pod))
+        idle = {pod.name for pod in job.idle_trainers()} if job.spec.idle else frozenset[PodName]()
+        if is_mixed or idle or not all(copy.capacity.open_place_of(pod) is not None for pod in found):
+            found.sort(key=lambda pod: _class_order(copy, pod, idle))
         if job.spec.trainer.per_node > 1:
-            found = _by_nodes(copy, job, found)
+            found = _by_nodes(copy, job, found, idle)
         job.removal_order = tuple(found)
     return job.removal_order
 
 
-def _class_order(copy: WorkingCopy, pod: Pod) -> tuple[bool, int, bool]:
-    return (pod.tier is Tier.CORE, pod.priority, copy.capacity.open_place_of(pod) is not None)
+def _class_order(copy: WorkingCopy, pod: Pod, idle: Collection[PodName]) -> tuple[bool, bool, int, bool]:
+    is_open = copy.capacity.open_place_of(pod) is not None
+    return (pod.tier is Tier.CORE, pod.name not in idle, pod.priority, is_open)
 
 
-def _by_nodes(copy: WorkingCopy, job: PlannedJob, pods: list[Pod]) -> list[Pod]:
+def _by_nodes(copy: WorkingCopy, job: PlannedJob, pods: list[Pod], idle: Collection[PodName]) -> list[Pod]:
     counts = Counter(pod.place for pod in pods)
     last = {pod.place: pod.ordinal for pod in sorted(pods, key=ordinal_of)}
     per_node = job.spec.trainer.per_node
 
-    def node_order(pod: Pod) -> tuple[tuple[bool, int, bool], bool, int]:
-        return (_class_order(copy, pod), counts[pod.place] % per_node == 0, -last[pod.place])
+    def node_order(pod: Pod) -> tuple[tuple[bool, bool, int, bool], bool, int]:
+        return (_class_order(copy, pod, idle), counts[pod.place] % per_node == 0, -last[pod.place])
 
     return sorted(pods, key=node_order)
 

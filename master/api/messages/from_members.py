@@ -215,13 +215,16 @@ class Progress:
 
     A lease is renewed when `steps` grew, not by the message: leases are renewed by progress.  `metrics` is what the
     script reported last, `waiting_share` the part of its time since the last report, 0 to 1, in which it waited for
-    parameter servers to answer a pull or a push.
+    parameter servers to answer a pull or a push.  Now the script computes on a batch, or waits for one or for servers,
+    or is in its own code, where it may evaluate: a script that stands still there proves nothing (ADR 0287).
     """
 
     steps: int
     samples_per_s: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
     waiting_share: float = 0.0
+    is_computing: bool = False
+    is_waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

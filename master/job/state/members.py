@@ -36,6 +36,8 @@ class Trainer:
     samples_per_s: float = 0.0
     metrics: FrozenMap[str, float] = _NO_METRICS
     waiting_share: float = 0.0  # of its time it waited for servers
+    is_computing: bool = False  # as of its last report: on a batch, waiting for nobody
+    is_waiting: bool = False  # likewise: for a batch, or for servers
     rank: tuple[int, int] = NO_RANK  # (rank, world size) as last sent to it
     start_by: Instant | None = None  # until then any message counts as progress
     has_worked: bool = False  # completed a batch: what it fails at later may be to blame (M4)

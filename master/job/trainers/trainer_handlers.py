@@ -199,6 +199,8 @@ def handle_progress(turn: Turn, trainer: Trainer, message: Progress) -> None:
         samples_per_s=message.samples_per_s if MIN_RATE < message.samples_per_s < MAX_RATE else trainer.samples_per_s,
         metrics=FrozenMap(message.metrics),
         waiting_share=min(1.0, message.waiting_share) if message.waiting_share > 0.0 else 0.0,  # NaN counts as 0
+        is_computing=message.is_computing,
+        is_waiting=message.is_waiting,
     )
     turn.change(members=put_trainer(turn.state.members, trainer))
     is_starting = not trainer.samples_per_s and trainer.start_by is not None and turn.now < trainer.start_by

@@ -21,7 +21,7 @@ from autoscaler.clusters.kubernetes.parsing.limit_ranges import NO_LIMITS, PodLi
 from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
 from autoscaler.clusters.kubernetes.parsing.server_replacement import BucketOwners
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, parse_job, to_planner_job
-from autoscaler.domain import Job, JobName, JobState, NodeName
+from autoscaler.domain import IdleTrainer, Job, JobName, JobState, NodeName
 from autoscaler.domain.view import check
 from autoscaler.errors import InvalidSpecError
 from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
@@ -44,11 +44,12 @@ class JobRuntime:
     resize_pause_s: float = 0.0  # of all trainers of a group, as its master measured it; 0: not measured
     avoided_nodes: frozenset[NodeName] = frozenset()  # nodes where its pods keep failing
     bucket_owners: BucketOwners | None = None  # which of its servers own buckets; None: unknown now
+    idle: tuple[IdleTrainer, ...] = ()  # its trainers that do no work
 
 
 RuntimeOf: TypeAlias = Callable[[KubeJob], JobRuntime]
 
-_LIFE: Final = ("state", "hold_until_s", "checkpoint_age_s", "remaining_s", "waiting_share", "resize_pause_s")
+_LIFE: Final = ("state", "hold_until_s", "checkpoint_age_s", "remaining_s", "waiting_share", "resize_pause_s", "idle")
 _life_of: Final = attrgetter(*_LIFE)
 
 

@@ -1115,9 +1115,13 @@ class Progress(_message.Message):
     SAMPLES_PER_S_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     WAITING_SHARE_FIELD_NUMBER: _builtins.int
+    IS_COMPUTING_FIELD_NUMBER: _builtins.int
+    IS_WAITING_FIELD_NUMBER: _builtins.int
     steps: _builtins.int
     samples_per_s: _builtins.float
     waiting_share: _builtins.float
+    is_computing: _builtins.bool
+    is_waiting: _builtins.bool
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     def __init__(
@@ -1127,10 +1131,12 @@ class Progress(_message.Message):
         samples_per_s: _builtins.float = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         waiting_share: _builtins.float = ...,
+        is_computing: _builtins.bool = ...,
+        is_waiting: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["metrics", b"metrics", "samples_per_s", b"samples_per_s", "steps", b"steps", "waiting_share", b"waiting_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_computing", b"is_computing", "is_waiting", b"is_waiting", "metrics", b"metrics", "samples_per_s", b"samples_per_s", "steps", b"steps", "waiting_share", b"waiting_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,281 @@
+"""Which trainers of a job do no work, by their master's ledger of batches (ADR 0287).
+
+    answers of the master -> LedgerHistory -> TrainerVerdict: working, excused, idle or hung
+
+A counter of the ledger that stands still is proof that nothing is trained.  It is no proof that the trainer is to
+blame: where a checkpoint, a restore, a first batch or an evaluation explains it, the clock stands.  The clock counts
+time between answers of the master alone, so a master that is silent, or an operator that was away, makes nobody idle.
+
+An idle trainer may be given to others.  A hung one is told of early, and replaced only where its device is seen to do
+nothing as well: a script may evaluate for an hour, and only the device tells that apart.
+
+Pure.  Not here: what the planner does with an idle trainer, the agents' verdicts on devices, words (`idle_report`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from statistics import median
+from typing import Final, assert_never
+
+from autoscaler.jobs.progress import JobProgress, TrainerEntry
+from master.api.master_status import JobPhase
+from master.api.messages.generations import GroupPhase
+
+HUNG_BATCHES: Final = 3
+"""Median batches without one more, after which a trainer that should work is hung ..."""
+HUNG_AFTER_S: Final = 5.0
+"""... and so many seconds more: with the report (1 s) and the poll (2.5 s) it is told of within 10 s."""
+LONGEST_GAP_S: Final = 30.0
+"""Between two answers: what happened in a longer gap is not known, and counts for nothing."""
+BATCHES_KEPT: Final = 15
+STEPS_PER_BATCH: Final = 2  # of a trainer with leases: one count as a batch is given, one as it is done
+
+
+class WorkState(StrEnum):
+    WORKING = "working"
+    EXCUSED = "excused"  # it completes no batch, and nothing follows from that
+    IDLE = "idle"  # no batch for the window
+    HUNG = "hung"  # no batch for much longer than one takes, though it has work
+
+
+class ScriptPlace(StrEnum):
+    """Where a trainer's script is."""
+
+    BATCH = "batch"  # it computes on a batch: the next move is its own
+    WAITS = "waits"  # for a batch, for servers, for other trainers or for its loader
+    OWN_CODE = "own code"  # between batches: it may evaluate for as long as it likes
+
+
+class Device(StrEnum):
+    """What the device of a trainer does, by the agent on its node."""
+
+    UNKNOWN = "unknown"  # no agent reports on its node: the ledger alone decides who is idle, and nobody is replaced
+    LOW = "low"  # nobody has computed there for the agent's window
+    BUSY = "busy"  # somebody computes there, or the report is stale or contradicts itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerRecord:
+    """One trainer's entries so far.  Instants on the cluster's clock."""
+
+    steps: int
+    seen_at_s: float  # the last answer that named it
+    worked_at_s: float  # the last answer that showed work
+    still_s: float = 0.0  # without a batch since then, while one was to be expected
+    excuse: str = ""  # why none is to be expected now; empty: one is
+    place: ScriptPlace = ScriptPlace.WAITS
+    is_left_behind: bool = False  # of a group
+    has_worked: bool = False  # it has completed a batch since it came, or since its group has changed
+    batches_s: tuple[float, ...] = ()
+    waiting_share: float = 0.0  # of its time, what is older than the window fading away
+
+    @property
+    def hung_after_s(self) -> float | None:
+        """After how long without a batch it is hung; None while its usual batch is not known."""
+        return HUNG_BATCHES * median(self.batches_s) + HUNG_AFTER_S if self.batches_s else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerHistory:
+    """The trainers of one job by name, as of the last answer of its master."""
+
+    trainers: Mapping[str, TrainerRecord] = field(default_factory=dict)
+    generation: int = 0  # of a group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Context:
+    """What all entries of one answer share.  `excuse`: why no trainer can be expected to complete a batch."""
+
+    excuse: str
+    now_s: float
+    steps_per_batch: int
+    window_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerVerdict:
+    """`gives`: nobody loses anything if its GPU goes to others; `is_replaceable`: a new process in its place works."""
+
+    name: str
+    state: WorkState
+    since_s: float
+    gives: bool = False
+    is_replaceable: bool = False
+
+
+# ---- what is learnt from an answer ----------------------------------------------------------------------------------
+
+
+def observe_ledger(
+    before: LedgerHistory, progress: JobProgress, now_s: float, *, is_group: bool, window_s: float
+) -> LedgerHistory:
+    """Return the history with one more answer of the job's master; trainers that it does not name are forgotten."""
+    is_same_group = progress.generation == before.generation
+    known = {
+        entry.name: record
+        for entry in progress.ledger
+        if (record := before.trainers.get(entry.name)) is not None and (is_same_group or entry.is_left_behind)
+    }
+    context = _Context(
+        excuse=_shared_excuse(progress, known, is_group=is_group),
+        now_s=now_s,
+        steps_per_batch=1 if is_group else STEPS_PER_BATCH,
+        window_s=window_s,
+    )
+    trainers = {}
+    for entry in progress.ledger:
+        record = known.get(entry.name)
+        if record is None or 0 < entry.steps < record.steps:  # it has come, or another process has its name
+            record = _begun(entry, now_s, has_worked=not is_group and entry.steps >= STEPS_PER_BATCH)
+        trainers[entry.name] = _with_entry(record, entry, context)
+    return LedgerHistory(trainers=trainers, generation=progress.generation)
+
+
+def _begun(entry: TrainerEntry, now_s: float, *, has_worked: bool) -> TrainerRecord:
+    return TrainerRecord(
+        steps=entry.steps,
+        seen_at_s=now_s,
+        worked_at_s=now_s,
+        excuse=_NOT_SEEN,
+        has_worked=has_worked,
+        waiting_share=entry.waiting_share,
+    )
+
+
+def _with_entry(record: TrainerRecord, entry: TrainerEntry, context: _Context) -> TrainerRecord:
+    """Return the record with one more entry.  Time counts only where no batch was excused at either end of it."""
+    now_s = context.now_s
+    gap_s, steps = now_s - record.seen_at_s, max(0, entry.steps - record.steps)  # 0 before its first report
+    is_followed = 0.0 <= gap_s <= LONGEST_GAP_S
+    has_worked = record.has_worked or steps >= context.steps_per_batch
+    excuse = context.excuse or _own_excuse(entry, has_worked=has_worked)
+    batches_s = record.batches_s
+    if steps and is_followed and record.has_worked:
+        batches_s = (*batches_s, (now_s - record.worked_at_s) * context.steps_per_batch / steps)[-BATCHES_KEPT:]
+    still_s = 0.0 if steps or not is_followed else record.still_s
+    if not (steps or excuse or record.excuse) and is_followed:
+        still_s += gap_s
+    part = min(1.0, max(0.0, gap_s) / context.window_s) if context.window_s > 0 else 1.0
+    return TrainerRecord(
+        steps=max(record.steps, entry.steps),
+        seen_at_s=now_s,
+        worked_at_s=now_s if steps or not is_followed else record.worked_at_s,
+        still_s=still_s,
+        excuse=excuse,
+        place=_place_of(entry),
+        is_left_behind=entry.is_left_behind,
+        has_worked=has_worked,
+        batches_s=batches_s,
+        waiting_share=record.waiting_share + (entry.waiting_share - record.waiting_share) * part,
+    )
+
+
+# ---- rules ----------------------------------------------------------------------------------------------------------
+
+EXCUSING_PHASES: Final = frozenset(JobPhase) - {JobPhase.TRAINING}
+"""It starts, restores, commits, saves or is over: no batch is to be expected of any trainer."""
+
+EXCUSED_IN_GROUP: Final = frozenset({GroupPhase.SYNC, GroupPhase.TRANSFER, GroupPhase.DONE})
+"""The group changes, or is done."""
+
+IN_SCRIPT: Final = frozenset({GroupPhase.SCRIPT, GroupPhase.UNREADY})
+
+_NOT_SEEN: Final = "it has just been seen for the first time"
+
+
+def _shared_excuse(progress: JobProgress, known: Mapping[str, TrainerRecord], *, is_group: bool) -> str:
+    """Why none of the job's trainers can be expected to complete a batch; empty: they can."""
+    if progress.phase in EXCUSING_PHASES:
+        return f"the job is {progress.phase}"
+    if progress.problem:
+        return "the job has a problem"
+    if not is_group:
+        return ""
+    members = [entry for entry in progress.ledger if entry.is_connected and not entry.is_left_behind]
+    if any(entry.phase in EXCUSED_IN_GROUP for entry in members):
+        return "its group changes, or is done"
+    is_first = not all(
+        (record := known.get(entry.name)) is not None and (record.has_worked or entry.steps > record.steps)
+        for entry in members
+    )
+    if is_first:
+        return "a trainer of its group is in its first step"
+    is_any_in_script = len(members) > 1 and any(entry.phase in IN_SCRIPT for entry in members)
+    return "a trainer of its group is in its script's own code" if is_any_in_script else ""
+
+
+def _own_excuse(entry: TrainerEntry, *, has_worked: bool) -> str:
+    """Why this trainer cannot be expected to complete a batch; empty: it can."""
+    if not entry.is_connected:
+        return "its master does not hear of it"
+    if not entry.steps:
+        return "it has reported nothing yet"
+    if entry.is_left_behind:
+        return ""
+    return "" if has_worked else "it has completed no batch yet"
+
+
+def _place_of(entry: TrainerEntry) -> ScriptPlace:
+    """Where the script is, by the entry."""
+    if entry.phase:
+        if entry.phase in IN_SCRIPT:
+            return ScriptPlace.OWN_CODE
+        return ScriptPlace.BATCH if entry.phase == GroupPhase.COMPUTE else ScriptPlace.WAITS
+    if entry.is_computing:
+        return ScriptPlace.BATCH
+    return ScriptPlace.WAITS if entry.is_waiting else ScriptPlace.OWN_CODE
+
+
+def judge(name: str, record: TrainerRecord, *, window_s: float, device: Device) -> TrainerVerdict:
+    """Return the verdict on one trainer.  `window_s` 0: it is never idle, and never replaced.
+
+    Missing or contradicting data never makes it idle (promise A12).
+    """
+    is_due = 0 < window_s <= record.still_s
+    state = _state_of(record, is_due=is_due, device=device)
+    is_still = state in {WorkState.IDLE, WorkState.HUNG}
+    return TrainerVerdict(
+        name=name,
+        state=state,
+        since_s=record.worked_at_s,
+        gives=is_still and is_due and device is not Device.BUSY,
+        is_replaceable=state is WorkState.HUNG and is_due and device is Device.LOW,
+    )
+
+
+def _state_of(record: TrainerRecord, *, is_due: bool, device: Device) -> WorkState:
+    """The rule, most special case first (ADR 0287)."""
+    if record.excuse:
+        return WorkState.EXCUSED
+    match record.place:
+        case ScriptPlace.OWN_CODE:  # it may evaluate: only a device that does nothing says otherwise
+            if device is not Device.LOW:
+                return WorkState.EXCUSED
+            return WorkState.HUNG if is_due and record.is_left_behind else _idle_if(is_due)
+        case ScriptPlace.BATCH:
+            hung_after_s = record.hung_after_s
+            is_late = is_due if hung_after_s is None else record.still_s >= hung_after_s
+            return WorkState.HUNG if is_late else WorkState.WORKING
+        case ScriptPlace.WAITS:
+            return WorkState.WORKING if device is Device.BUSY else _idle_if(is_due)
+        case place:
+            assert_never(place)
+
+
+def _idle_if(is_due: bool) -> WorkState:
+    return WorkState.IDLE if is_due else WorkState.WORKING
+
+
+def judge_all(
+    history: LedgerHistory, *, window_s: float, devices: Mapping[str, Device], default: Device = Device.UNKNOWN
+) -> tuple[TrainerVerdict, ...]:
+    """Return the verdicts on the job's idle and hung trainers, by name.  `devices`: of those whose node reports."""
+    found = (
+        judge(name, record, window_s=window_s, device=devices.get(name, default))
+        for name, record in sorted(history.trainers.items())
+    )
+    return tuple(one for one in found if one.state in {WorkState.IDLE, WorkState.HUNG})
