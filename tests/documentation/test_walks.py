@@ -10,6 +10,7 @@ from tests.documentation.shown import ROOT
 WALKS = (
     "life-of-a-job.md",
     "life-of-a-batch.md",
+    "life-of-a-step.md",
     "life-of-a-bucket-move.md",
     "life-of-a-web-pod.md",
     "architecture.md",
