@@ -8,7 +8,7 @@
 | all low | a pod or a process has it | held |
 | all low | nobody has it | free |
 
-`unknown` is the answer for a kind of device that cannot tell by two sources; it never permits an action, as *active*
+*Unknown* is the answer for a kind of device that cannot tell by two sources; it never permits an action, as *active*
 does not.  One sample that is not low begins the window anew.  `pod_verdicts` tells the same for each pod.
 """
 

@@ -42,20 +42,19 @@ _URI_HINT: Final = (
 )
 
 
-def _plain(value: Any, wanted: str) -> Any:
+def _plain_integer(value: Any) -> Any:
     if isinstance(value, bool):
-        raise ValueError(f"is true or false; write {wanted}")  # noqa: TRY004 - pydantic collects ValueErrors
+        raise ValueError("is true or false; write an integer")  # noqa: TRY004 - pydantic collects ValueErrors
     if isinstance(value, str):  # pydantic would read a number from it, which an API server does not
-        raise ValueError(f"is the text {value!r}; write {wanted} without quotes")  # noqa: TRY004 - as above
+        raise ValueError(f"is the text {value!r}; write an integer without quotes")  # noqa: TRY004 - as above
     return value
 
 
-def _plain_integer(value: Any) -> Any:
-    return _plain(value, "an integer")
-
-
-def _plain_float(value: Any) -> Any:
-    return _plain(value, "a number")
+def _plain_number(value: Any) -> Any:
+    """A text may be a number here: PyYAML takes 1e3 for one."""
+    if isinstance(value, bool):
+        raise ValueError("is true or false; write a number")  # noqa: TRY004 - pydantic collects ValueErrors
+    return value
 
 
 def _number_or_auto(value: Any) -> Any:
@@ -171,7 +170,7 @@ class MasterModel(MasterSizes):
 
 class CheckpointModel(StrictModel):
     uri: Annotated[str, AfterValidator(check_checkpoint_uri)] = ""
-    every_s: Annotated[float, BeforeValidator(_plain_float)] = Field(
+    every_s: Annotated[float, BeforeValidator(_plain_number)] = Field(
         default=60.0, alias="everySeconds", ge=SHORTEST_INTERVAL_S, le=LONGEST_INTERVAL_S, allow_inf_nan=False
     )
     start: str = Field(default="", max_length=128, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")

@@ -110,7 +110,9 @@ def _with_starts(manifests: Manifests, starts: Sequence[str], *, starts_fresh: b
         raise CommandError(Exit.USAGE, f"--from {name}=...: the files have no such job ({_listed(names)})")
     for name, start in by_job.items():
         if not _START.fullmatch(start):
-            raise CommandError(Exit.USAGE, f"--from {name}={start[:40]} is no id of a checkpoint; edl data verify lists them")
+            raise CommandError(
+                Exit.USAGE, f"--from {name}={start[:40]} is no id of a checkpoint; edl data verify lists them"
+            )
     jobs = tuple(
         replace(job, checkpoint=replace(job.checkpoint, start=by_job.get(job.name, job.checkpoint.start)))
         for job in manifests.jobs

@@ -33,7 +33,6 @@ _NOT_TRAINING: Final = frozenset(
 
 _NO_VERDICT: Final = frozenset({"NotActive", "Waiting"})
 _SERVING_AGAIN: Final = frozenset({HealthReason.WAITING_FOR_SERVERS, HealthReason.RESTORING})
-_BEGINNING: Final = frozenset({HealthReason.NO_ANSWER, HealthReason.STARTING})
 
 
 def conditions_of(inputs: StatusInputs) -> tuple[Condition, ...]:
@@ -79,7 +78,7 @@ def _by_urgency(by_kind: Mapping[ConditionType, Condition]) -> Iterator[Conditio
     ready = by_kind.get(ConditionType.READY)
     has_capacity = admitted is not None and admitted.status is ConditionStatus.TRUE
     yield ready if has_capacity and ready is not None and ready.status is ConditionStatus.FALSE else None
-    yield progressing if progressing is not None and progressing.reason in _BEGINNING else None
+    yield progressing if progressing is not None and progressing.reason == HealthReason.STARTING else None
     if checkpoints is not None and checkpoints.status is ConditionStatus.FALSE:
         yield checkpoints if checkpoints.reason not in _NO_VERDICT else None
     yield by_kind.get(ConditionType.SCALED)

@@ -290,7 +290,7 @@ def test_failures_in_a_row_fail_the_job_with_the_last_text(limit, counted):
         fail_at_the_front(driver, process, works_first=False)
     told = job.status(driver.state, driver.now)
     assert told.phase is JobPhase.FAILED
-    assert told.problem.startswith(f"{counted} one batch completed (backoffLimit {limit}); the last, of t0: ")
+    assert told.problem.startswith(f"{counted} one batch completed (backoffLimit {limit}); the last, of t")
     assert "ValueError: bad record" in told.problem
     assert progress_of(told).is_over_backoff_limit
     answer = driver.acquire(key("t9"), 7)
