@@ -60,6 +60,7 @@ class MasterStream:
 
     def __init__(self, listener: StreamListener) -> None:
         self._listener = listener
+        self._jitter = random.Random()  # noqa: S311  no secret; Python's own generator is the script's, and seeded by it
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="edl-channel", daemon=True)
         self._waiting: asyncio.Queue[tuple[MemberMessage, ...]] | None = None  # of the open stream
@@ -158,7 +159,7 @@ class MasterStream:
                 if self._is_closing:
                     return
                 pause_s = BACKOFF_FIRST_S if is_answered else min(2 * pause_s, BACKOFF_MOST_S)
-                await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311  jitter, not a secret
+                await asyncio.sleep(pause_s * self._jitter.uniform(0.5, 1.0))
 
     async def _run_stream(self, call: Any, hello: Hello) -> bool:
         """One stream from its first message to its last; True if any came from the master."""
