@@ -90,8 +90,12 @@ def _other_messages(job: PlainObject) -> Iterator[tuple[str, str]]:
         is_trouble = one.get("status") in {"False", "Unknown"} and text(one, "reason") not in _HEALTHY_REASONS
         if is_trouble and text(one, "reason") != chief and text(one, "message"):
             yield title, f"{text(one, 'reason')}: {text(one, 'message')}"
-    if told := text(condition_of(job, "Idle"), "message"):
-        yield "Idle", f"{text(condition_of(job, 'Idle'), 'reason')}: {told}"
+    progressing = condition_of(job, "Progressing")
+    _, _, told = text(progressing, "message").partition("; ")  # `jobs.training_health`: what the master tells beside
+    if progressing.get("status") == "True" and told:
+        yield "Training", told
+    if idle := text(condition_of(job, "Idle"), "message"):
+        yield "Idle", f"{text(condition_of(job, 'Idle'), 'reason')}: {idle}"
 
 
 def _allowed(job: PlainObject) -> str:

@@ -116,6 +116,15 @@ def test_describe_shows_what_keeps_a_job_from_training_and_from_checkpoints(cond
     assert lines == ([line] if line else [])
 
 
+def test_describe_shows_what_a_master_tells_of_a_job_that_trains():
+    """Data that differ, and trainers that hang: the job goes on, and its Progressing is true."""
+    message = "phase of the master: training; t0 and t1 have read other data at position 4"
+    with stage() as (made, place):
+        made.make_job(told=status({"type": "Progressing", "status": "True", "reason": "Training", "message": message}))
+        lines = [one for one in place.describe("tj", "digits") if one.startswith("Training:")]
+    assert lines == ["Training:    t0 and t1 have read other data at position 4"]
+
+
 def test_describe_tells_the_step_and_the_last_pause_of_a_group():
     """And nothing of steps where trainers share out data or use servers."""
     progress = STATUS["progress"] | {
