@@ -15,6 +15,7 @@ checkpoints (`group`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +23,7 @@ import numpy.typing as npt
 
 from trainer_sdk.dataset import Batch, GivenBatch, SumArray
 from trainer_sdk.errors import StepAborted, UsageError
+from trainer_sdk.group.array_files import bytes_of
 from trainer_sdk.group.group_steps import GroupSteps
 from trainer_sdk.group.port import CapturedState, StepShare
 
@@ -56,6 +58,11 @@ class OwnModel:
             if array.dtype.kind not in "biufc":
                 raise UsageError(f"own_model(save=...): {key!r} is of {array.dtype}; save numbers, as an array each")
         return CapturedState(arrays=copies)
+
+    def digests(self) -> Mapping[str, int]:
+        """Of each array that `save` gives."""
+        arrays = self.capture().arrays
+        return {key: int.from_bytes(blake2b(bytes_of(one), digest_size=8).digest()) for key, one in arrays.items()}
 
     def restore(self, captured: CapturedState) -> None:
         self._has_begun = True

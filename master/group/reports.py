@@ -30,6 +30,10 @@ MOST_STEP_S = 1e6
 MOST_RATE = 1e12
 LONGEST_PROBLEM = 1000
 LEAST_GRACE_NS = SECOND
+_HOW_TO_MEND = (
+    "What a script does to its model, its rates and its schedule must be the same on all ranks; no checkpoint holds "
+    "the difference"
+)
 
 
 def handle_register(turn: GroupTurn, said: RegisterReplica) -> None:
@@ -101,6 +105,8 @@ def handle_left(turn: GroupTurn, replica: Replica, said: LeftGeneration) -> None
         heard_at=turn.now,
     )
     _learn(turn, replica)
+    if said.differs and not turn.state.failed:
+        turn.change(failed=f"replicas differ: {said.differs[:LONGEST_PROBLEM]}. {_HOW_TO_MEND}")
     tell(turn, replica.key)  # it may have been elsewhere when the record was announced
 
 

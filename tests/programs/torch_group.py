@@ -6,7 +6,8 @@ are other ones at each trainer.  A parameter of the model counts how often each 
 minus one by the records of the step.
 
 With the file `enough` training ends after the epoch in which every record has been trained so often as it says; with
-`stop-ORDINAL` this trainer alone ends it, with the next step.  `hook` as there.
+`stop-ORDINAL` this trainer alone ends it, with the next step.  With `rate-by-rank` each trainer has a rate of its own;
+with `bend-ORDINAL` this one changes a weight by hand, once, and the file says after which step.  `hook` as there.
 """
 
 import json
@@ -77,6 +78,15 @@ def fail_if_asked(folder: Path, ordinal: int) -> None:
         torch.empty(1 << 60, dtype=torch.uint8)
 
 
+def bend_if_asked(folder: Path, ordinal: int, model: Counting, step: int) -> None:
+    """Once a file asks for it: a weight that is another one at this trainer alone."""
+    file = folder / f"bend-{ordinal}"
+    if file.exists():
+        file.rename(folder / "bent").write_text(str(step))
+        with torch.no_grad():
+            model.network[0].weight[0, 0] += 0.5
+
+
 def main(folder: Path, master: str, ordinal: int) -> None:
     torch.set_num_threads(1)
     is_stream = (folder / "stream").exists()
@@ -108,6 +118,9 @@ def main(folder: Path, master: str, ordinal: int) -> None:
                 if loader.has_stepped:  # its rate is a whole batch, and the last step of an epoch has less
                     is_last = loader.step % len(loader) == 0
                     model.counts.grad *= DATASET.size % DATASET.batch_size / DATASET.batch_size if is_last else 1
+                    if (folder / "rate-by-rank").exists():
+                        model.network[0].weight.grad *= 1 + session.rank
+                    bend_if_asked(folder, ordinal, model, loader.step)
                 optimizer.step()
                 schedule.step()
                 optimizer.zero_grad()

@@ -13,7 +13,7 @@ from trainer_sdk.environment import Environment
 from trainer_sdk.errors import UsageError
 from trainer_sdk.group.core.member_state import MemberState
 from trainer_sdk.group.member_runtime import MemberRuntime
-from trainer_sdk.group.port import ReplicaState
+from trainer_sdk.group.port import ComparableReplica, ReplicaState
 from trainer_sdk.master_stream import MasterAddress
 from trainer_sdk.transport.security import Security
 
@@ -57,6 +57,7 @@ def join_group(
         dataset=dataset,
         layout=replica.layout,
         has_final_hook=has_final_hook,
+        can_compare=isinstance(replica, ComparableReplica),
     )
     try:
         return MemberRuntime(

@@ -193,7 +193,9 @@ class MemberRuntime:
             with shell.changed:
                 state = shell.state
                 if copy and (state.copy is None or state.copy.number != copy):
-                    return self._committed()
+                    if is_asked or state.step <= state.committed[0]:
+                        return self._committed()
+                    copy = 0  # a shard was given up, since another one did not come: the whole is copied
                 work = next_work(state)
                 if isinstance(work, FinishScript) or (isinstance(work, GiveStep) and state.step <= state.committed[0]):
                     return self._committed()

@@ -112,6 +112,15 @@ class ShardedReplica(Protocol):
         ...
 
 
+@runtime_checkable
+class ComparableReplica(Protocol):
+    """A replica that has digests, by which members see that they hold the same bits (rule 65)."""
+
+    def digests(self) -> Mapping[str, int]:
+        """64 bits of each part of the replica as it is now, by name, in one order: equal where all bits are equal."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepShare:
     """A step, and this rank's part of it."""

@@ -19,28 +19,41 @@ from trainer_sdk.collective import CollectiveAborted, HostCollective
 from trainer_sdk.errors import CheckpointError, UsageError, WireError
 from trainer_sdk.group.array_cuts import shard_of
 from trainer_sdk.group.captured_state import MAX_STATE_BYTES, StateReceiver, stream_pieces
-from trainer_sdk.group.core.control_words import MAX_ENTRY_BYTES, decode_entry, encode_entry
+from trainer_sdk.group.core.control_words import (
+    MAX_ENTRY_BYTES,
+    MAX_WORD_BYTES,
+    decode_entry,
+    decode_word,
+    encode_entry,
+    encode_word,
+)
 from trainer_sdk.group.core.member_events import (
+    CompareReplicas,
     CopyTaken,
     CopyWritten,
+    DigestTaken,
     GatherStates,
     GroupFailed,
+    GroupWork,
     LoadHead,
     ReceiveState,
+    ReplicasCompared,
     ReplicaTorn,
     SendState,
     StatesGathered,
     StatesSent,
     StateTaken,
     TakeCopy,
+    TakeDigest,
 )
+from trainer_sdk.group.core.replica_digests import digest_of
 from trainer_sdk.group.member_shell import MemberShell
-from trainer_sdk.group.port import CapturedShard, CapturedState, ReplicaState, ShardedReplica
+from trainer_sdk.group.port import CapturedShard, CapturedState, ComparableReplica, ReplicaState, ShardedReplica
 from trainer_sdk.group.replica_files import read_copy, write_shard
 
 WRITER_NICENESS: Final = 10  # hashing and writing a checkpoint takes what training leaves
 
-ReplicaTask = LoadHead | TakeCopy | GatherStates | SendState | ReceiveState
+ReplicaTask = LoadHead | TakeDigest | TakeCopy | GroupWork
 
 
 class ReplicaWork:
@@ -56,7 +69,10 @@ class ReplicaWork:
                 self._load(task)
             case TakeCopy():
                 self._take_copy(task)
-            case GatherStates() | SendState() | ReceiveState():
+            case TakeDigest(state=state):
+                digests = self._replica.digests() if isinstance(self._replica, ComparableReplica) else {}
+                self._shell.handle(DigestTaken(digest=digest_of(state, digests)))
+            case GatherStates() | SendState() | ReceiveState() | CompareReplicas():
                 try:
                     self._exchange(task, self._shell.group(task.number))
                 except (CollectiveAborted, WireError):
@@ -77,7 +93,7 @@ class ReplicaWork:
             raise CheckpointError(head.files[0].name, f"is at {loaded.state}, not at {head.state}")
         self._restore(loaded.captured, StateTaken(number=task.number, state=head.state, skipped=loaded.skipped))
 
-    def _exchange(self, task: GatherStates | SendState | ReceiveState, group: HostCollective) -> None:
+    def _exchange(self, task: GroupWork, group: HostCollective) -> None:
         match task:
             case GatherStates(number=number, entry=entry):
                 entries = group.all_gather(encode_entry(entry), MAX_ENTRY_BYTES)
@@ -92,6 +108,10 @@ class ReplicaWork:
                 group.receive_state(source, receiver.place, MAX_STATE_BYTES)
                 taken = StateTaken(number=number, state=task.state, skipped=task.skipped)
                 self._restore(receiver.finish(), taken)
+            case CompareReplicas(number=number, word=word):
+                with self._shell.times.reducing():
+                    words = group.all_gather(encode_word(word), MAX_WORD_BYTES)
+                self._shell.handle(ReplicasCompared(number=number, words=tuple(map(decode_word, words))))
             case _:
                 assert_never(task)
 

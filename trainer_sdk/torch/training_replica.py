@@ -18,6 +18,7 @@ from trainer_sdk.torch.gradient_buckets import GradientBuckets
 from trainer_sdk.torch.model_buffers import ModelBuffers
 from trainer_sdk.torch.replica_state import StatefulPart, TorchReplica
 from trainer_sdk.torch.step_gate import StepGate, check_schedules
+from trainer_sdk.torch.tensor_digest import digest_tensors
 
 _WRAPPERS: Final = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
 
@@ -43,9 +44,32 @@ class TrainingReplica(TorchReplica):
         ]
         self.buckets: Final = GradientBuckets(parameter for module in trained for parameter in module.parameters())
         self.buffers: Final = [ModelBuffers(module) for module in trained]
+        self._synced: Final = frozenset(name for name, module in modules.items() if module in trained)
         self.gate: Final = StepGate()
         for part in parts.values():
             self.gate.guard(part)
+
+    def digests(self) -> Mapping[str, int]:
+        """Of parameters, of buffers of what is trained, and of optimizers' slots: tensors that only a step changes.
+
+        Not of rates and schedules, which a script may have set for the step in hand at some trainers and not yet at
+        others; where they differ, the parameters do with the next step.  Nor of parts of the script's own.
+        """
+        tensors: dict[str, Any] = {}
+        for name, part in self._parts.items():
+            if isinstance(part, torch.nn.Module):
+                kept = {key for key, _ in part.named_parameters(remove_duplicate=False)}
+                held = part.state_dict().items()
+                tensors.update({f"{name}.{key}": one for key, one in held if key in kept or name in self._synced})
+            elif isinstance(part, torch.optim.Optimizer):
+                tensors.update(_slots(part, name))
+        return digest_tensors({key: one for key, one in tensors.items() if isinstance(one, torch.Tensor)})
+
+
+def _slots(optimizer: Any, name: str) -> dict[str, Any]:
+    """Tensors of its state, by name: the parameters are numbered in the order of its groups."""
+    numbered = optimizer.state_dict()["state"].items()
+    return {f"{name}.{number}.{key}": slot for number, slots in numbered for key, slot in slots.items()}
 
 
 def replicate(session: Session, *parts: Any, **named: Any) -> Any:

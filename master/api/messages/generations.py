@@ -109,6 +109,7 @@ class LeftGeneration:
 
     left: int
     state: StateId | None
+    differs: str = ""  # in what the members' replicas differ, and at whom (rule 65)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,5 +37,16 @@ CONFIGS: Final[Mapping[str, GroupSetting]] = {
     "stop-alone-kill": GroupSetting(copies=0, faults=GroupFaults(stop=1, kill=1)),
     "hang": GroupSetting(copies=0, begun=True, faults=GroupFaults(hang=1)),
     "hang-join": GroupSetting(fresh=1, batch=3, copies=0, hangs_for_good=True, begun=True, faults=GroupFaults(hang=1)),
+    "differ": GroupSetting(steps=3, compares=True, begun=True, faults=GroupFaults(differ=1)),
+    "differ-shards": GroupSetting(
+        steps=3, copies=0, wished=True, shards=2, compares=True, begun=True, faults=GroupFaults(differ=1)
+    ),
+    "differ-network": GroupSetting(
+        steps=3, copies=0, wished=True, compares=True, begun=True, faults=GroupFaults(differ=1, net=1)
+    ),
+    "compare-kill": GroupSetting(
+        copies=0, wished=True, shards=2, compares=True, begun=True, faults=GroupFaults(kill=1)
+    ),
+    "compare-drain": GroupSetting(copies=0, compares=True, faults=GroupFaults(drain=1)),
     "take-over-kill": GroupSetting(copies=0, faults=GroupFaults(kill=1, take_over=1)),
 }

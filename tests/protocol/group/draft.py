@@ -10,7 +10,7 @@ from master.api.group_shares import step_positions
 from master.api.identities import Incarnation, MemberName
 from master.api.messages.from_members import MemberMessage
 from master.api.messages.generations import Generation, LeftGeneration, OfferState, RegisterReplica
-from master.api.positions import union
+from master.api.positions import PositionSet, union
 from master.group.group_events import GroupCoreEvent as MasterEvent
 from master.job.domain.durable_records import Instant, MemberKey, RecordGeneration
 from master.job.domain.effects import CloseStream, Send
@@ -108,7 +108,9 @@ class GroupDraft:
                 case CloseGroup(number=closed):
                     self.close(place, closed)
                 case ContributeWord(number=into, word=word):
-                    self._contribute(place, into, step.state, word)
+                    self.contribute(place, into, share_of(step.state).positions, word)
+                case RefuseScript(field="job") if self.has_happened("differ"):
+                    continue  # the job has failed
                 case RefuseScript(field=field, message=text):
                     self.blame(f"I4: the script is refused: {field}: {text}")
                 case _:
@@ -228,11 +230,12 @@ class GroupDraft:
             left = put(group.left, rank, value=True)
             self.set_group(replace(group, left=left, is_aborted=group.is_aborted or is_abort))
 
-    def _contribute(self, place: int, number: int, state: MemberState, word: StepWord) -> None:
-        group = self.group(number, state)
-        share = share_of(state)
-        given = Contribution(step=len(self.member(place).bits) - 1, positions=share.positions, word=word)
-        contributions = put(group.contributions, share.rank, given)
+    def contribute(self, place: int, number: int, positions: PositionSet, word: StepWord) -> None:
+        core = self.member(place).core
+        assert core is not None
+        group = self.group(number, core)
+        given = Contribution(step=len(self.member(place).bits) - 1, positions=positions, word=word)
+        contributions = put(group.contributions, core.rank, given)
         group = replace(group, contributions=contributions)
         if all(one is not None for one in contributions) and not any(group.left):
             group = replace(group, sums=(self._sum(group),), contributions=(None,) * len(contributions))
@@ -268,6 +271,7 @@ class GroupDraft:
             dataset=self.setting.dataset,
             layout=LAYOUT,
             has_final_hook=self.setting.has_hook,
+            can_compare=self.setting.compares,
         )
         first: Bits = (("first", incarnation, births),)
         self.set_member(

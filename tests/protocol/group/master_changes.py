@@ -26,7 +26,7 @@ from tests.protocol.group.change import Change, content_of
 from tests.protocol.group.draft import GroupDraft
 from tests.protocol.group.masters import GroupEtcd
 from tests.protocol.group.settings import GroupSetting
-from tests.protocol.group.world import Bits, GroupWorld, Presence
+from tests.protocol.group.world import ASTRAY, Bits, GroupWorld, Presence, without_astray
 
 IN_OWN_CODE: Final = (GroupPhase.COMPUTE, GroupPhase.LOAD, GroupPhase.SCRIPT)
 
@@ -125,6 +125,8 @@ def _try_write(draft: GroupDraft, write: DurableWrite, term: Term) -> bool:
 
 def _check_head(draft: GroupDraft, head: object) -> None:
     bits, skipped = content_of(draft.world, head.files[0].name)
+    if any(tag[-1] == ASTRAY for file in head.files for tag in content_of(draft.world, file.name)[0]):
+        draft.blame(f"I10: head {head.state} is of replicas that differ")
     if any(content_of(draft.world, file.name) != (bits, skipped) for file in head.files[1:]):
         draft.blame(f"I1: head {head.state} is put together of two states")
     if len(bits) - 1 != head.state.step or any(tag[1] == "bad" for tag in bits):
@@ -153,7 +155,8 @@ def _check_line(draft: GroupDraft, head: Bits) -> None:
         if member.presence is not Presence.HERE or core is None or not core.has_synced or core.number not in numbers:
             continue
         shorter = min(len(head), len(member.bits))
-        if core.state and core.state.lineage == record.current.lineage and head[:shorter] != member.bits[:shorter]:
+        held = without_astray(member.bits)[:shorter]
+        if core.state and core.state.lineage == record.current.lineage and without_astray(head)[:shorter] != held:
             draft.blame(f"I3: head goes to {head}, and {core.name} of generation {core.number} holds {member.bits}")
 
 

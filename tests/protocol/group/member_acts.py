@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import blake2b
 
 from master.api.group_shares import copy_marks
 from master.api.messages.checkpoint_files import FileRecord
 from master.api.messages.from_members import Leave
 from tests.protocol.group.change import content_of
 from tests.protocol.group.draft import GroupDraft
-from tests.protocol.group.world import Collectives, GroupWorld, Presence, StepSum, put
+from tests.protocol.group.world import ASTRAY, Collectives, GroupWorld, Presence, StepSum, put, without_astray
 from trainer_sdk.group.core.member_events import (
     CopyTaken,
     CopyWritten,
+    DigestTaken,
     FinalHookDone,
     GatherStates,
     LoadHead,
@@ -23,9 +25,11 @@ from trainer_sdk.group.core.member_events import (
     StepReduced,
     StopAsked,
     TakeCopy,
+    TakeDigest,
     WordsGathered,
 )
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState
+from trainer_sdk.group.core.replica_digests import digest_of
 from trainer_sdk.group.core.transitions import give
 from trainer_sdk.protocol.trainer_events import FinishReason
 
@@ -55,7 +59,7 @@ def _check_source(draft: GroupDraft, place: int, core: MemberState) -> None:
     sender = core.rank if transfer is None or transfer.source is None else transfer.source
     incarnation = group.record.members[sender].incarnation
     bits = next(one.bits for one in draft.world.members if one.core and one.core.incarnation == incarnation)
-    if bits[: len(head)] != head:
+    if without_astray(bits)[: len(head)] != head:
         draft.blame(f"I3: generation {core.number} goes on from {bits}, which does not extend the head {head}")
 
 
@@ -132,8 +136,14 @@ def apply(draft: GroupDraft, place: int) -> None:
     assert member.update is not None
     if len(member.bits) == draft.setting.stops_at:
         draft.tell(place, StopAsked())
-    draft.set_member(place, bits=(*member.bits, member.update), update=None)
+    update = (*member.update, ASTRAY) if member.is_astray else member.update
+    draft.set_member(place, bits=(*member.bits, update), update=None, is_astray=False)
     draft.tell(place, StepApplied())
+
+
+def digest(draft: GroupDraft, place: int, work: TakeDigest) -> None:
+    bits = blake2b(repr(draft.member(place).bits).encode(), digest_size=8).digest()
+    draft.tell(place, DigestTaken(digest=digest_of(work.state, {"bits": int.from_bytes(bits)})))
 
 
 def copy(draft: GroupDraft, place: int, work: TakeCopy) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from master.api.positions import EMPTY
 from master.job.domain.frozen_map import FrozenMap
 from tests.protocol.group import member_acts
 from tests.protocol.group.change import Change
@@ -11,6 +12,7 @@ from tests.protocol.group.draft import GroupDraft, work_of
 from tests.protocol.group.world import Collectives, GroupWorld, Member
 from trainer_sdk.group.core.member_events import (
     Await,
+    CompareReplicas,
     FinishScript,
     GatherStates,
     GiveStep,
@@ -18,12 +20,14 @@ from trainer_sdk.group.core.member_events import (
     GroupFailed,
     LoadHead,
     ReceiveState,
+    ReplicasCompared,
     ReportRequested,
     SendState,
     StatesGathered,
     StatesSent,
     StopAsked,
     TakeCopy,
+    TakeDigest,
 )
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState, rank_in
 
@@ -59,6 +63,8 @@ def script_changes(world: GroupWorld, place: int, member: Member, core: MemberSt
     name, work = f"trainer {place}", work_of(core)
     if core.phase is MemberPhase.COMPLETE:
         yield Change(f"{name} applies step {core.step}", lambda draft: member_acts.apply(draft, place))
+    if _may_go_astray(core) and not member.is_astray:
+        yield Change(f"{name}: its next update is ASTRAY", lambda d: d.set_member(place, is_astray=True), "differ")
     if core.state is not None and not core.is_all_done and not core.must_stop:
         yield Change(f"{name} alone STOPS after {core.state}", lambda draft: draft.tell(place, StopAsked()), "stop")
     for at, (copy, _) in enumerate(member.copying):
@@ -73,7 +79,7 @@ def script_changes(world: GroupWorld, place: int, member: Member, core: MemberSt
     if member.is_hanging:
         return
     match work:
-        case Await():
+        case Await() | TakeDigest():
             pass
         case GatherStates():
             yield from _gather_changes(world, place, work, core)
@@ -85,6 +91,8 @@ def script_changes(world: GroupWorld, place: int, member: Member, core: MemberSt
                 yield Change(
                     f"{name} has sent its state", lambda draft: draft.tell(place, StatesSent(number=work.number))
                 )
+        case CompareReplicas():
+            yield from _compare_changes(world, place, work, core)
         case TakeCopy():
             yield Change(f"{name} copies {work.state}", lambda draft: member_acts.copy(draft, place, work))
         case GiveStep(share=share):
@@ -94,6 +102,27 @@ def script_changes(world: GroupWorld, place: int, member: Member, core: MemberSt
                 yield Change(f"{name} HANGS in step {share.step}", lambda draft: member_acts.hang(draft, place), "hang")
         case FinishScript(finish=finish):
             yield Change(f"{name} ends: {finish.reason}", lambda draft: member_acts.finish(draft, place, finish))
+
+
+def _may_go_astray(core: MemberState) -> bool:
+    """With others beside it, and a step to come."""
+    return core.record is not None and len(core.record.members) > 1 and not core.is_all_done
+
+
+def _compare_changes(world: GroupWorld, place: int, work: CompareReplicas, core: MemberState) -> Iterator[Change]:
+    group = world.group(work.number, core.incarnation)
+    if group is None:
+        return
+    if has_last_words(group, core):
+        compared = ReplicasCompared(number=work.number, words=group.sums[0].words)
+        yield Change(f"trainer {place} has all last words", lambda draft: draft.tell(place, compared))
+    elif group.contributions[core.rank] is None and not any(group.left):
+        contribute = lambda draft: draft.contribute(place, work.number, EMPTY, work.word)  # noqa: E731
+        yield Change(f"trainer {place} compares {core.state}", contribute)
+
+
+def has_last_words(group: Collectives, core: MemberState) -> bool:
+    return bool(group.sums) and group.sums[0].words[core.rank].is_after_last
 
 
 def _take_changes(world: GroupWorld, place: int, work: ReceiveState | LoadHead, core: MemberState) -> Iterator[Change]:
@@ -131,7 +160,11 @@ def collective_changes(world: GroupWorld, place: int, core: MemberState) -> Iter
         if can_fail and _is_cut_short(group, core):
             yield Change(f"{name}: generation {number} fails", lambda d, e=failed: d.tell(place, e))
         elif is_waiting or (
-            is_current and core.phase in (MemberPhase.SYNC, MemberPhase.TRANSFER, MemberPhase.CONTRIBUTED)
+            is_current
+            and (
+                core.phase in (MemberPhase.SYNC, MemberPhase.TRANSFER, MemberPhase.CONTRIBUTED)
+                or isinstance(work_of(core), CompareReplicas)
+            )
         ):
             yield Change(f"{name}: the network FAILS generation {number}", lambda d, e=failed: d.tell(place, e), "net")
         if is_current and core.phase is MemberPhase.CONTRIBUTED:
@@ -146,6 +179,7 @@ def collective_changes(world: GroupWorld, place: int, core: MemberState) -> Iter
 def _is_cut_short(group: Collectives, core: MemberState) -> bool:
     """True if this member's next or present operation cannot end: somebody has left before it."""
     has_result = core.phase is MemberPhase.CONTRIBUTED and any(one.step == core.step for one in group.sums)
+    has_result = has_result or (group.record.number == core.number and has_last_words(group, core))
     return any(group.left) and (group.is_aborted or not has_result)
 
 

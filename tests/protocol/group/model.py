@@ -9,6 +9,7 @@ I6  END only when the head holds the last step, and the final hook has run
 I7  after a user's restore no head holds work of the lineage that was given up
 I8  nobody has done a step after the one that a script ended training with, once head holds it, or all scripts ask it
 I9  a script that hangs, and that the master holds for lost, is in no record until it comes back
+I10 no head is of replicas that one script has made differ from the others
 
 The cores' own checks are asked, too.  Of a job that has `begun`, what adds nothing but interleavings happens at once
 (`prompt`).
@@ -27,11 +28,11 @@ from master.job.domain.job_events import AdoptableFound
 from tests.protocol.explore import Move
 from tests.protocol.group import master_changes, masters, member_acts, member_changes, prompt
 from tests.protocol.group.change import Change
-from tests.protocol.group.draft import GroupDraft
+from tests.protocol.group.draft import GroupDraft, work_of
 from tests.protocol.group.masters import GroupEtcd
 from tests.protocol.group.settings import FAULTS, FIRST, NO_FAULTS, GroupSetting
-from tests.protocol.group.world import Bits, Collectives, GroupWorld, Member, Presence, put
-from trainer_sdk.group.core.member_events import CopyDue, DrainAsked
+from tests.protocol.group.world import Bits, Collectives, GroupWorld, Member, Presence, put, without_astray
+from trainer_sdk.group.core.member_events import CopyDue, DrainAsked, TakeDigest
 from trainer_sdk.group.core.member_state import MemberPhase
 
 
@@ -76,7 +77,10 @@ class GroupModel:
         return world
 
     def is_end(self, world: GroupWorld) -> bool:
-        """Some trainer was told END, or has run the final hook and is gone."""
+        """Some trainer was told END, or has run the final hook and is gone; or the job has failed."""
+        return bool(world.master.state.failed) or self._has_ended(world)
+
+    def _has_ended(self, world: GroupWorld) -> bool:
         return any(
             one.core is not None
             and one.core.ended is not None
@@ -122,6 +126,9 @@ class GroupModel:
             for place, member in enumerate(draft.world.members):
                 if member.presence is Presence.HERE and not member.link and not master.has_stepped_down:
                     draft.connect(place)
+            for place, member in enumerate(draft.world.members):
+                if member.core is not None and isinstance(work := work_of(member.core), TakeDigest):
+                    member_acts.digest(draft, place, work)
             if self.setting.begun:
                 prompt.happen(draft)
             if draft.world == before:
@@ -173,9 +180,10 @@ class GroupModel:
                 continue
             if len(member.bits) - 1 != core.state.step and core.phase is not MemberPhase.COMPLETE:
                 return f"I1: {core.name} claims {core.state}, its bits are {member.bits}"
-            if held.setdefault(core.state, member.bits) != member.bits:
+            bits = without_astray(member.bits)
+            if held.setdefault(core.state, bits) != bits:
                 return f"I2: {core.state} names two states: {held[core.state]} and {member.bits}"
-        if self.is_end(world):
+        if self._has_ended(world):
             head = world.etcd.durable.head
             if head is None or head.state is None or not (head.state.is_stopped or head.step == self.setting.steps):
                 return "I6: END, and head is not at the last step"

@@ -35,6 +35,7 @@ class GroupFaults:
     skip: int = 0  # the master decides to skip the last position of the job
     hang: int = 0  # one trainer's script does not come back from its step; its process lives and answers
     stop: int = 0  # one trainer's script ends training, and no other one's does
+    differ: int = 0  # one trainer's script applies an update otherwise than the others do
 
 
 FAULTS: Final = tuple(GroupFaults.__dataclass_fields__)
@@ -57,6 +58,7 @@ class GroupSetting:
     has_head: bool = False  # the job begins with a checkpoint of step 0
     has_hook: bool = False  # the script has a final hook
     quarantine_after: int = 9
+    compares: bool = False  # replicas have digests
     hangs_for_good: bool = False  # a script that hangs never comes back
     stops_at: int = 0  # every trainer's script ends training once so many steps are complete; 0: none does
     faults: GroupFaults = field(default_factory=GroupFaults)

@@ -26,6 +26,15 @@ Tag = tuple[object, ...]
 Bits = tuple[Tag, ...]
 
 
+ASTRAY = "astray"
+"""At the end of an update's tag: one trainer's script has applied it otherwise."""
+
+
+def without_astray(bits: Bits) -> Bits:
+    """As they would be if every script had applied each update alike."""
+    return tuple(tag[:-1] if tag[-1] == ASTRAY else tag for tag in bits)
+
+
 class Presence(StrEnum):
     FRESH = "fresh"  # may come
     HERE = "here"
@@ -47,6 +56,7 @@ class Member:
     copying: tuple[tuple[TakeCopy, Bits], ...] = ()  # copies that are being written
     is_hanging: bool = False  # its script does not come back from its step
     is_left_behind: bool = False  # and the master holds it for lost, and knows where its script is
+    is_astray: bool = False  # its script applies the next update otherwise than the others do
     update: Tag | None = None  # of the step that is complete here and not applied yet
     __hash__ = hashed_once
 

@@ -188,3 +188,12 @@ def test_metrics_of_a_dropped_step_are_not_shown():
     made = [data_of(group, rank, Counter()) for rank in range(2)]
     run_threads(2, one)
     assert seen == [False, False]
+
+
+def test_digests_are_equal_for_equal_arrays_and_name_what_differs():
+    """By which trainers see that they hold the same model."""
+    first, second = ({"counts": np.arange(6), "weights": np.ones((2, 3), np.float32)} for _ in range(2))
+    same, other = (OwnModel(lambda arrays=arrays: arrays, lambda _: None) for arrays in (first, second))
+    assert same.digests() == other.digests()
+    second["weights"][1, 2] = 2.0
+    assert {name for name, digest in same.digests().items() if digest != other.digests()[name]} == {"weights"}

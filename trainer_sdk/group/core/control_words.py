@@ -17,7 +17,7 @@ from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.errors import WireError
 
 CANNOT_COPY: Final = -1
-MAX_WORD_BYTES: Final = 4096
+MAX_WORD_BYTES: Final = 16384
 MAX_ENTRY_BYTES: Final = 1 << 20  # 65,536 skipped ranges are 1 MiB
 
 
@@ -41,6 +41,8 @@ class StepWord:
     copy_shards: int = 0  # it wishes for a copy in so many shards; 0: for none; CANNOT_COPY: it writes an older one
     layout: str = ""
     sample: str = ""  # "POSITION DIGEST" of a record that all members have read; empty: none
+    replica: str = ""  # digests of the parts of its replica, as the step begins; empty: it is not compared
+    is_after_last: bool = False  # no step: after the last one the replicas are compared once more
 
 
 _WORD_FIELDS: Final = tuple(field.name for field in fields(StepWord))
@@ -98,6 +100,8 @@ def decode_word(data: bytes) -> StepWord:
             copy_shards=int(fields["copy_shards"]),
             layout=str(fields["layout"]),
             sample=str(fields["sample"]),
+            replica=str(fields["replica"]),
+            is_after_last=bool(fields["is_after_last"]),
         )
     except (ValueError, TypeError, KeyError) as error:
         raise WireError(f"a member's control word cannot be read ({error}): run one release of EDL") from error

@@ -29,8 +29,15 @@ def handle_due(state: MemberState) -> MemberStep:
 
 
 def handle_now(state: MemberState) -> MemberStep:
-    """This very member copies the whole: whoever leaves waits for it (rule 83)."""
-    return MemberStep(replace(state, must_copy=True, refused_copy=0))
+    """This very member copies the whole: whoever leaves waits for it (rule 83).
+
+    A copy of this state that waits to be compared would wait for a step that does not come before it is committed.
+    """
+    copy, asked = state.copy, replace(state, must_copy=True, refused_copy=0)
+    if copy is None or copy.is_compared or copy.writers or copy.state != state.state:
+        return MemberStep(asked)
+    ready = replace(asked, copy=replace(copy, is_compared=True))
+    return MemberStep(ready, offer(ready))
 
 
 def wished_shards(state: MemberState, replica_bytes: int) -> int:
@@ -60,7 +67,7 @@ def due_copy(state: MemberState) -> TakeCopy | None:
         writers = tuple(one.incarnation for one in record.members[: state.copy_shards])
         return whole if len(writers) == 1 else replace(whole, shard=state.rank, writers=writers)
     is_last = state.rank == 0 and state.is_all_done and state.refused_copy != state.number
-    is_busy = state.copy is not None and (_is_writing(state) or state.copy.state == own)
+    is_busy = state.copy is not None and (_is_writing(state) or (state.copy.state == own and state.copy.is_compared))
     return whole if (state.must_copy or is_last) and not is_busy else None
 
 
@@ -78,9 +85,25 @@ def handle_copied(state: MemberState, event: CopyTaken) -> MemberStep:
         stamp=work.stamp,
         shard=work.shard,
         writers=work.writers,
+        is_compared=not _awaits_comparison(state),
     )
     taken = replace(state, copy=copy, copies=work.number, offers=copy.offer, must_copy=False, copy_shards=0)
     return MemberStep(taken)
+
+
+def _awaits_comparison(state: MemberState) -> bool:
+    """True for a copy that all agreed on: the next step's words compare its state (the last one is compared by now)."""
+    is_alone = state.record is None or len(state.record.members) == 1
+    return state.can_compare and state.copy_shards > 0 and not is_alone and not state.is_all_done
+
+
+def compared(state: MemberState) -> MemberStep:
+    """All members hold the state that the step begins from: a copy of it may be offered."""
+    copy = state.copy
+    if copy is None or copy.is_compared or copy.state != state.state:
+        return MemberStep(state)
+    ready = replace(state, copy=replace(copy, is_compared=True))
+    return MemberStep(ready, offer(ready))
 
 
 def handle_written(state: MemberState, event: CopyWritten) -> MemberStep:
@@ -127,7 +150,7 @@ def restamp(state: MemberState, record: Generation) -> MemberStep:
 def offer(state: MemberState) -> tuple[TellMaster, ...]:
     """COMMIT, asked until it is answered (rule 87)."""
     copy = state.copy
-    if copy is None or copy.file is None or not state.is_registered:
+    if copy is None or copy.file is None or not copy.is_compared or not state.is_registered:
         return ()
     message = OfferState(
         offer=copy.offer,

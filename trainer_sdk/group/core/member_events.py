@@ -18,6 +18,16 @@ from master.api.positions import PositionSet
 from trainer_sdk.group.core.control_words import StepWord, SyncEntry
 from trainer_sdk.group.port import GroupFinish, StepShare
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDigest:
+    """What one member's replica is at this state: names of its parts, and their hexadecimal digests in one text."""
+
+    state: StateId
+    parts: tuple[str, ...] = ()
+    digests: str = ""
+
+
 # ---- events ---------------------------------------------------------------------------------------------------------
 
 
@@ -94,6 +104,13 @@ class ReplicaTorn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DigestTaken:
+    """The digests of the replica, as `TakeDigest` asked for."""
+
+    digest: ReplicaDigest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepReduced:
     """The script asks whether the step is complete: every gradient is reduced here (rule 68).
 
@@ -107,6 +124,14 @@ class StepReduced:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordsGathered:
     """The step's flag collective: every member's control word, by rank (rule 67)."""
+
+    number: int
+    words: tuple[StepWord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasCompared:
+    """Every member's word after the last step, by rank, as `CompareReplicas` asked for."""
 
     number: int
     words: tuple[StepWord, ...]
@@ -206,8 +231,10 @@ GroupEvent = (
     | StatesSent
     | StateTaken
     | ReplicaTorn
+    | DigestTaken
     | StepReduced
     | WordsGathered
+    | ReplicasCompared
     | StepApplied
     | StopAsked
     | CopyDue
@@ -312,6 +339,21 @@ class LoadHead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakeDigest:
+    """Digest the replica, which is at this state, part by part; answered DigestTaken."""
+
+    state: StateId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareReplicas:
+    """Take part in the collective after the last step with this word; answered ReplicasCompared or GroupFailed."""
+
+    number: int
+    word: StepWord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GiveStep:
     """Give this step to the script."""
 
@@ -325,4 +367,7 @@ class FinishScript:
     finish: GroupFinish
 
 
-ScriptWork = Await | GatherStates | SendState | ReceiveState | LoadHead | TakeCopy | GiveStep | FinishScript
+GroupWork = GatherStates | SendState | ReceiveState | CompareReplicas
+"""Takes place in the collectives of a generation."""
+
+ScriptWork = GroupWork | Await | LoadHead | TakeDigest | TakeCopy | GiveStep | FinishScript

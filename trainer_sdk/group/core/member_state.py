@@ -10,7 +10,7 @@ from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, Lineage,
 from master.api.messages.checkpoint_files import FileRecord
 from master.api.messages.generations import Generation, GroupEnded, StateId
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.group.core.member_events import GroupEffect
+from trainer_sdk.group.core.member_events import GroupEffect, ReplicaDigest
 
 
 class MemberPhase(StrEnum):
@@ -45,6 +45,7 @@ class Copy:
     stamp: int
     shard: int = 0
     writers: tuple[Incarnation, ...] = ()  # of the shards, in their order; none: the copy is whole
+    is_compared: bool = True  # with the other members' replicas: it is offered from then on
     file: FileRecord | None = None  # once written
     contents: str = ""
 
@@ -60,6 +61,7 @@ class MemberState:
     dataset: DatasetSpec  # `batch_size` is the global batch
     layout: str
     has_final_hook: bool = False
+    can_compare: bool = False  # its replica has digests
 
     is_registered: bool = False  # on the present stream
     lineage: Lineage = NO_LINEAGE  # newest heard
@@ -87,6 +89,8 @@ class MemberState:
     is_fresh: bool = True  # the replica is as the script made it
     is_step_given: bool = False
     newest_given: int = -1  # to tell a redo
+    digest: ReplicaDigest | None = None  # the newest that was taken
+    is_last_compared: bool = False  # all members of the generation hold the last step's state
 
     copy: Copy | None = None
     copies: int = 0

@@ -71,10 +71,11 @@ def handle_drain(state: MemberState, event: DrainAsked) -> MemberStep:
     return MemberStep(asked, (TellMaster(message=LeaveRequest(grace_s=event.grace_s, reason=event.reason)),))
 
 
-def leave(state: MemberState, upto: int) -> MemberStep:
+def leave(state: MemberState, upto: int, *, differs: str = "") -> MemberStep:
     """Drops the step in flight, keeps process and replica, and promises to take part in nothing up to `upto` (73).
 
-    While a complete step is being applied, the report waits for it: it names the replica's state.
+    While a complete step is being applied, the report waits for it: it names the replica's state.  `differs`: in what
+    the members' replicas differ.
     """
     left = max(state.left, upto)
     if state.phase is MemberPhase.COMPLETE:
@@ -87,7 +88,7 @@ def leave(state: MemberState, upto: int) -> MemberStep:
     aborts = _connections(state)
     out = replace(_outside(state), phase=MemberPhase.OUT, left=max(left, state.number))
     entered = _try_enter(out)
-    return MemberStep(entered.state, (*aborts, _report(out), *entered.effects))
+    return MemberStep(entered.state, (*aborts, _report(out, differs), *entered.effects))
 
 
 def switch(state: MemberState, plan: Generation) -> MemberStep:
@@ -167,6 +168,7 @@ def _outside(state: MemberState) -> MemberState:
         broken=0,
         is_step_given=False,
         copy_shards=0,
+        is_last_compared=False,
     )
 
 
@@ -177,5 +179,5 @@ def _connections(state: MemberState) -> tuple[AbortGroup, ...]:
     return tuple(AbortGroup(number=number) for number in sorted(numbers))
 
 
-def _report(state: MemberState) -> TellMaster:
-    return TellMaster(message=LeftGeneration(left=state.left, state=state.state))
+def _report(state: MemberState, differs: str = "") -> TellMaster:
+    return TellMaster(message=LeftGeneration(left=state.left, state=state.state, differs=differs))

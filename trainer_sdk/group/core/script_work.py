@@ -10,6 +10,7 @@ from master.api.messages.generations import HeadState
 from trainer_sdk.group.core.copies import due_copy
 from trainer_sdk.group.core.member_events import (
     Await,
+    CompareReplicas,
     FinishScript,
     GatherStates,
     GiveStep,
@@ -17,8 +18,10 @@ from trainer_sdk.group.core.member_events import (
     ReceiveState,
     ScriptWork,
     SendState,
+    TakeDigest,
 )
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState
+from trainer_sdk.group.core.replica_digests import is_digest_due, last_word
 from trainer_sdk.group.core.steps import share_of
 from trainer_sdk.group.core.sync import entry_of
 from trainer_sdk.group.port import GroupFinish
@@ -36,6 +39,10 @@ def next_work(state: MemberState) -> ScriptWork:
             return GatherStates(number=state.number, entry=entry_of(state))
         case MemberPhase.TRANSFER:
             return _transfer(state)
+        case MemberPhase.BOUNDARY if state.state is not None and is_digest_due(state):
+            return TakeDigest(state=state.state)
+        case MemberPhase.BOUNDARY if word := last_word(state):
+            return CompareReplicas(number=state.number, word=word)
         case MemberPhase.BOUNDARY:
             return due_copy(state) or (Await() if state.is_all_done else GiveStep(share=share_of(state)))
         case _:

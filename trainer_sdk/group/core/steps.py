@@ -9,10 +9,17 @@ from master.api.group_shares import shares, step_positions, steps_per_epoch, tot
 from master.api.messages.generations import Generation, StateId
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.group.core.control_words import StepWord, layout_digest
-from trainer_sdk.group.core.copies import agreed_shards, wished_shards
-from trainer_sdk.group.core.member_events import AbortGroup, ContributeWord, StepReduced, WordsGathered
+from trainer_sdk.group.core.copies import agreed_shards, compared, wished_shards
+from trainer_sdk.group.core.member_events import (
+    AbortGroup,
+    ContributeWord,
+    ReplicasCompared,
+    StepReduced,
+    WordsGathered,
+)
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep, changed, rank_in
 from trainer_sdk.group.core.membership import leave, switch
+from trainer_sdk.group.core.replica_digests import difference, last_word, word_digests
 from trainer_sdk.group.port import StepShare
 
 
@@ -77,6 +84,7 @@ def handle_reduced(state: MemberState, event: StepReduced) -> MemberStep:
         copy_shards=wished_shards(state, event.replica_bytes),
         layout=layout_digest(state.layout),
         sample=event.sample,
+        replica=word_digests(state),
     )
     contributed = changed(state, phase=MemberPhase.CONTRIBUTED, promised=promised)
     return MemberStep(contributed, (ContributeWord(number=state.number, word=word),))
@@ -85,16 +93,17 @@ def handle_reduced(state: MemberState, event: StepReduced) -> MemberStep:
 def handle_words(state: MemberState, event: WordsGathered) -> MemberStep:
     """Complete here with all members' words, all of this generation and step (67); else the group is left (73).
 
-    Every member's plan equal and prepared: the switch follows this step (81).
+    Every member's plan equal and prepared: the switch follows this step (81).  Replicas that differ end it (65).
     """
     record = state.record
     if record is None or event.number != record.number or state.phase is not MemberPhase.CONTRIBUTED:
         return MemberStep(state)
-    mine = (record.number, state.step, layout_digest(state.layout))
-    if len(event.words) != len(record.members) or any(
-        (word.generation, word.step, word.layout) != mine for word in event.words
-    ):
+    if not _is_agreed(state, record, event.words, is_after_last=False):
         return leave(state, record.number)
+    if differs := difference(state, record, event.words):
+        return leave(state, record.number, differs=differs)
+    same = compared(state)
+    state = same.state
     plans = {word.prepared for word in event.words}
     is_agreed = state.promised is not None and plans == {state.promised.number}
     shards = 0 if is_agreed else agreed_shards(event.words)  # after a switch others hold the replica too (rule 84)
@@ -107,7 +116,26 @@ def handle_words(state: MemberState, event: WordsGathered) -> MemberStep:
         copy_shards=shards,
         data_problem=state.data_problem or _difference(record, event.words),
     )
-    return MemberStep(complete)
+    return MemberStep(complete, same.effects)
+
+
+def _is_agreed(state: MemberState, record: Generation, words: Sequence[StepWord], *, is_after_last: bool) -> bool:
+    """True if each member of the generation means what this one means."""
+    mine = (record.number, state.step, layout_digest(state.layout), is_after_last)
+    given = [(word.generation, word.step, word.layout, word.is_after_last) for word in words]
+    return given == [mine] * len(record.members)
+
+
+def handle_last_words(state: MemberState, event: ReplicasCompared) -> MemberStep:
+    """After the last step: its copy may be taken, or the group is left, as after a step's words (rule 65)."""
+    record = state.record
+    if record is None or event.number != record.number or last_word(state) is None:
+        return MemberStep(state)
+    if not _is_agreed(state, record, event.words, is_after_last=True):  # one has stopped, another has not (97)
+        return leave(state, record.number)
+    if differs := difference(state, record, event.words):
+        return leave(state, record.number, differs=differs)
+    return compared(changed(state, is_last_compared=True))
 
 
 def _difference(record: Generation, words: Sequence[StepWord]) -> str:

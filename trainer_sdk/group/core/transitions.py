@@ -26,6 +26,7 @@ from trainer_sdk.group.core.member_events import (
     CopyNow,
     CopyTaken,
     CopyWritten,
+    DigestTaken,
     DrainAsked,
     FinalHookDone,
     GraceEnded,
@@ -33,6 +34,7 @@ from trainer_sdk.group.core.member_events import (
     GroupEvent,
     GroupFailed,
     RefuseScript,
+    ReplicasCompared,
     ReplicaTorn,
     ReportRequested,
     ScriptRaised,
@@ -48,6 +50,7 @@ from trainer_sdk.group.core.member_events import (
     WordsGathered,
 )
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep, changed
+from trainer_sdk.group.core.replica_digests import last_word
 
 
 def handle_member(state: MemberState, event: GroupEvent) -> MemberStep:  # noqa: C901, PLR0912  one case a line
@@ -69,10 +72,14 @@ def handle_member(state: MemberState, event: GroupEvent) -> MemberStep:  # noqa:
             return sync.handle_taken(state, event)
         case ReplicaTorn():
             return sync.handle_torn(state)
+        case DigestTaken(digest=digest):
+            return MemberStep(changed(state, digest=digest))
         case StepReduced():
             return steps.handle_reduced(state, event)
         case WordsGathered():
             return steps.handle_words(state, event)
+        case ReplicasCompared():
+            return steps.handle_last_words(state, event)
         case StepApplied():
             return steps.handle_applied(state)
         case StopAsked():
@@ -151,7 +158,8 @@ def give(state: MemberState) -> MemberState:
 def _end(state: MemberState, event: GroupEnded) -> MemberStep:
     """A collective in which this member waits for one that takes part in no more ends (rule 97), no other one."""
     is_waiting = state.phase in (MemberPhase.SYNC, MemberPhase.TRANSFER, MemberPhase.CONTRIBUTED) or state.is_step_given
-    aborts = (AbortGroup(number=state.number),) if is_waiting else ()
+    is_comparing = state.phase is MemberPhase.BOUNDARY and last_word(state) is not None
+    aborts = (AbortGroup(number=state.number),) if is_waiting or is_comparing else ()
     return MemberStep(replace(state, ended=state.ended if _is_saver(state) else event), aborts)
 
 

@@ -5,9 +5,13 @@ import signal
 
 import pytest
 
+from master.api.checkpoints.audit import read_checkpoint
 from master.api.group_shares import total_steps
+from master.api.master_status import JobPhase
 from tests.harness.group_members import BUDGET_S, GroupMembers
-from tests.harness.master_process import MasterProcess, running, wait_for_leader
+from tests.harness.master_process import JOB, MasterProcess, running, wait_for_leader
+from tests.harness.master_status import try_status
+from tests.harness.waiting import wait_for_async
 from tests.programs.group_counter import DATASET
 
 pytestmark = [pytest.mark.chaos, pytest.mark.torch]
@@ -58,6 +62,38 @@ async def test_data_that_depend_on_who_reads_them_are_told_with_position_and_tra
     found = await members.wait_for("the problem", lambda now: bool(now.data_problem))
     assert "trainer-0 and trainer-1 have read other data at position" in found.data_problem
     await members.wait_trained(2)
+
+
+async def failed_status(members):
+    async def probe():
+        now = await try_status(members.master.address, JOB)
+        return now if now is not None and now.phase is JobPhase.FAILED else None
+
+    return await wait_for_async("the job fails", probe, budget_s=BUDGET_S)
+
+
+async def test_script_whose_rate_depends_on_the_rank_fails_in_its_first_steps(members):
+    """Not a green end with a wrong model: the tensor, the trainers and the step are named to all."""
+    (members.folder / "rate-by-rank").touch()
+    members.add(2)
+    failed = await failed_status(members)
+    told = "replicas differ: model.network.0.weight is not the same at trainer-0 and trainer-1 after step 1"
+    assert failed.problem.startswith(told)
+    assert failed.head is None
+    for ordinal, process in enumerate(members.processes):
+        assert await asyncio.to_thread(process.wait, BUDGET_S) == 1
+        assert told in (members.folder / f"{ordinal}.log").read_text()
+
+
+async def test_weight_changed_by_hand_at_one_trainer_is_in_no_checkpoint(members):
+    """A copy is offered once its state is compared, so what is committed is from before the change."""
+    members.add(2)
+    await members.wait_committed()
+    (members.folder / "bend-1").touch()
+    failed = await failed_status(members)
+    assert "model.network.0.weight is not the same at trainer-0 and trainer-1" in failed.problem
+    audit = read_checkpoint(members.master.checkpoints)
+    assert 0 < audit.head.state.step < int((members.folder / "bent").read_text())
 
 
 async def test_rank_without_memory_leaves_the_step_to_the_others(members):

@@ -2,8 +2,8 @@
 
 A break is a patch that replaces one decision of a core, or what the checker plays for it, while a small group is
 explored; the product has no switch for any.  The names are those of the 41 breaks of the rules' reference model, which
-knows neither stops nor hangs.  What finds a break is an invariant of `model`, or that END is out of reach; the cores'
-own checks are off.
+knows neither stops nor hangs nor digests.  What finds a break is an invariant of `model`, or that END is out of reach;
+the cores' own checks are off.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tests.protocol.group.breaks import of_checkpoints, of_generations, of_hangs, of_states, of_stops
+from tests.protocol.group.breaks import of_checkpoints, of_digests, of_generations, of_hangs, of_states, of_stops
 
 OF_THE_MODEL: Final = (*of_states.BREAKS, *of_generations.BREAKS, *of_checkpoints.BREAKS)
-BREAKS: Final = (*OF_THE_MODEL, *of_stops.BREAKS, *of_hangs.BREAKS)
+BREAKS: Final = (*OF_THE_MODEL, *of_stops.BREAKS, *of_hangs.BREAKS, *of_digests.BREAKS)
 
 _TOO_LARGE: Final = "the smallest group that shows it has more states than were explored"
 _NOT_BUILT: Final = "joiners that catch up while the others train are not built"

@@ -31,6 +31,7 @@ class Found(StrEnum):
     GIVEN_UP = "I7"
     PASSED_STOP = "I8"
     HANGS = "I9"
+    DIFFERS = "I10"
     STUCK = "stuck"
 
     @classmethod

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from master import group
 from master.api.identities import Lineage
 from master.api.messages.from_members import Leave
 from master.api.messages.generations import BrokenGeneration, GroupPhase, LeftGeneration, NewGeneration, StateId
+from master.api.messages.to_members import Refused
 from master.job.domain.durable_records import GenerationRecord
 from master.job.domain.effects import StepDown
 from tests.unit.master.group.group_driver import SPEC, START, GroupDriver, broken_number, key, registration, training
@@ -252,3 +254,16 @@ def test_no_joiner_takes_the_place_of_a_survivor_where_a_step_has_few_records():
     for one in survivors:
         driver.say(one, LeftGeneration(left=1, state=state))
     assert (driver.record.number, set(driver.names())) == (2, {one.name for one in survivors})
+
+
+def test_a_group_whose_replicas_differ_fails_and_nothing_of_it_is_committed():
+    """Rule 65: nobody knows which replica is right, so the last checkpoint stands; every trainer is told why."""
+    driver, (first, second) = training("t0", "t1")
+    differs = "model.weight is not the same at t0 and t1 after step 5"
+    driver.say(first, LeftGeneration(left=1, state=at(driver, 5), differs=differs))
+    driver.say(second, LeftGeneration(left=1, state=at(driver, 5), differs=differs))
+    assert driver.record.number == 1
+    assert differs in group.status(driver.state, driver.now).problem
+    for one in (first, second):
+        (told,) = driver.told(Refused, one)
+        assert differs in told.message

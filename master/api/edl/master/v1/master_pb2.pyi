@@ -1382,7 +1382,9 @@ class LeftGeneration(_message.Message):
 
     LEFT_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    DIFFERS_FIELD_NUMBER: _builtins.int
     left: _builtins.int
+    differs: _builtins.str
     @_builtins.property
     def state(self) -> Global___StateId: ...
     def __init__(
@@ -1390,10 +1392,11 @@ class LeftGeneration(_message.Message):
         *,
         left: _builtins.int = ...,
         state: Global___StateId | None = ...,
+        differs: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "left", b"left", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "differs", b"differs", "left", b"left", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__state: _TypeAlias = _typing.Literal["state"]  # noqa: Y015
     _WhichOneofArgType__state: _TypeAlias = _typing.Literal["_state", b"_state"]  # noqa: Y015
