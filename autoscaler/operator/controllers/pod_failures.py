@@ -24,7 +24,7 @@ from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedTask
 from autoscaler.jobs import lifecycle as lives
-from autoscaler.jobs.progress import early_exit_problem
+from autoscaler.jobs.progress_events import early_exit_problem
 from autoscaler.jobs.server_count import describe_loss, loss_of, only_copies_of
 from autoscaler.operator.controllers.job_reporter import JobReporter
 from autoscaler.operator.controllers.job_writer import JobWriter

@@ -28,8 +28,8 @@ from autoscaler.jobs.progress import (
     MissingAnswer,
     WhyNoAnswer,
     merge_progress,
-    progress_events,
 )
+from autoscaler.jobs.progress_events import progress_events
 from autoscaler.jobs.server_ratio import ServerRatio, observe_ratio
 from autoscaler.jobs.trainer_ledger import TrainerVerdict, judge_all, observe_ledger
 from autoscaler.operator.controllers.master_client import MasterClient

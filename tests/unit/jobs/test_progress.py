@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from autoscaler.jobs.progress import early_exit_problem, merge_progress, progress_events, progress_of
+from autoscaler.jobs.progress import merge_progress, progress_of
+from autoscaler.jobs.progress_events import early_exit_problem, progress_events
 from master.api.identities import MemberRole
 from master.api.master_status import JobPhase, JobStatus, MemberStatus, PositionCounts
 from master.api.positions import EMPTY
