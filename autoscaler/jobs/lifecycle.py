@@ -22,6 +22,21 @@ from enum import StrEnum
 from typing import Final, assert_never
 
 from autoscaler.domain import JobState, Role
+from autoscaler.jobs.life_events import (
+    Announce,
+    BatchesCompleted,
+    DeleteJob,
+    DeletionRequested,
+    EndReached,
+    FailureReason,
+    GivenUp,
+    LifeEffect,
+    LifeEvent,
+    PodsObserved,
+    SuspendRequested,
+    TrainerEnded,
+    TrainerFailed,
+)
 from autoscaler.jobs.restart_policy import pause_s
 from autoscaler.manifests.api_types import RunPolicy
 
@@ -54,15 +69,6 @@ class JobEnding(StrEnum):
     COMPLETED = "Completed"
     FAILED = "Failed"
     DELETED = "Deleted"
-
-
-class FailureReason(StrEnum):
-    """Why a job was given up: the reason of its condition Failed."""
-
-    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
-    DEADLINE_EXCEEDED = "DeadlineExceeded"
-    ETCD_BOUND_EXCEEDED = "EtcdBoundExceeded"
-    GIVEN_UP = "GivenUp"  # its master found another reason
 
 
 class CompletionReason(StrEnum):
@@ -122,95 +128,6 @@ class Life:
                 return JobState.OVER
             case _:
                 assert_never(self.stage)
-
-
-# ---- events ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerEnded:
-    """A trainer ended on its own and the reason is not known yet; no replacement is created until then."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerFailed:
-    """A trainer ended unasked.  `exit_description` is for the user: how it ended, and the last lines of its log."""
-
-    pod: str
-    exit_description: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchesCompleted:
-    """Batches have been completed since the last observation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndReached:
-    """The master says END: everything is trained and committed, apart from `quarantined` positions.
-
-    `trained_text` says so to people; `is_stopped`: the script ended training before the last step.
-    """
-
-    trained_text: str = "every sample was trained and committed"
-    is_stopped: bool = False
-    quarantined: int = 0
-    is_model_kept: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenUp:
-    """The job cannot go on: its master has failed it, or it stored too much in etcd."""
-
-    reason: FailureReason = FailureReason.GIVEN_UP
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuspendRequested:
-    on: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeletionRequested:
-    """The user has deleted the job."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodsObserved:
-    """The roles that still have pods.  Comes with every change of the job's pods and with the passing of time."""
-
-    roles: frozenset[Role]
-
-
-LifeEvent = (
-    TrainerEnded
-    | TrainerFailed
-    | BatchesCompleted
-    | EndReached
-    | GivenUp
-    | SuspendRequested
-    | DeletionRequested
-    | PodsObserved
-)
-
-# ---- effects --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Announce:
-    """An event for the user."""
-
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteJob:
-    """Delete the TrainingJob: its time to live after the end is over, or a user has deleted it."""
-
-
-LifeEffect = Announce | DeleteJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ import textwrap
 from typing import Final
 
 from autoscaler.domain import Bottleneck
-from autoscaler.jobs.lifecycle import CompletionReason, FailureReason
+from autoscaler.jobs.life_events import FailureReason
+from autoscaler.jobs.lifecycle import CompletionReason
 from autoscaler.jobs.training_health import HealthReason
 from autoscaler.operator.status import condition_rules, job_status, status_inputs
 from autoscaler.operator.status.conditions import ConditionType

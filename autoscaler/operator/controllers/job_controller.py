@@ -24,6 +24,7 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedTask
+from autoscaler.jobs import life_events
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.operator.controllers.job_reporter import JobReporter
 from autoscaler.operator.controllers.job_writer import JobWriter
@@ -96,7 +97,7 @@ class JobController:
                 self._failures.handle_deleted_server(job, raw)
             elif has_ended(raw):
                 self._failures.handle_ended(job, raw)
-        is_done = store.handle(job, lives.PodsObserved(roles=roles_of(pods, has_master=master is not None)))
+        is_done = store.handle(job, life_events.PodsObserved(roles=roles_of(pods, has_master=master is not None)))
         self._record_waiting(job, has_started=master is not None)
         self._reconcile_at_s[name] = next_reconcile_at_s(store.records[name].life, store.clock())
         if store.may_write(job):

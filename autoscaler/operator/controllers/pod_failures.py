@@ -23,7 +23,7 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedTask
-from autoscaler.jobs import lifecycle as lives
+from autoscaler.jobs import life_events
 from autoscaler.jobs.progress_events import early_exit_problem
 from autoscaler.jobs.server_count import describe_loss, loss_of, only_copies_of
 from autoscaler.operator.controllers.job_reporter import JobReporter
@@ -76,7 +76,7 @@ class PodFailures:
             self._store.change(job, handled=record.handled | {uid})
             return
         if role is Role.TRAINER:
-            self._store.handle(job, lives.TrainerEnded())
+            self._store.handle(job, life_events.TrainerEnded())
         self._handling.add(uid)
         handling = self._store.errors.attempt_async(
             job.key, GuardedTask.POD_END, partial(self._handle, job, raw, role, end)
@@ -167,7 +167,7 @@ class PodFailures:
         name: str = raw["metadata"]["name"]
         self._reporter.handle_departure(job, role, end)
         if role is Role.TRAINER:
-            self._store.handle(job, lives.TrainerFailed(pod=name, exit_description=description))
+            self._store.handle(job, life_events.TrainerFailed(pod=name, exit_description=description))
             return
         counted = count_server_failure(record, now_s)
         self._store.change(job, server_failures=counted.server_failures, server_failed_at_s=counted.server_failed_at_s)

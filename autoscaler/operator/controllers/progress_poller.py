@@ -20,6 +20,7 @@ from autoscaler.clusters.kubernetes.objects.fields import key_of, text, to_time
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, JobState, PodName, Role
 from autoscaler.fault_isolation import GuardedTask
+from autoscaler.jobs import life_events
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.jobs.idle_report import idle_events
 from autoscaler.jobs.progress import (
@@ -176,12 +177,12 @@ class ProgressPoller:
         if bucket_owners_of(store.records[job.key], now_s) != owning:
             store.request_plan()  # a waiting replacement server may be complete now
         if before is not None and progress.done > before.done:
-            store.handle(job, lives.BatchesCompleted())
+            store.handle(job, life_events.BatchesCompleted())
         if progress.has_failed:
-            reason = lives.FailureReason.GIVEN_UP
+            reason = life_events.FailureReason.GIVEN_UP
             if progress.is_over_backoff_limit:
-                reason = lives.FailureReason.BACKOFF_LIMIT_EXCEEDED
-            store.handle(job, lives.GivenUp(reason=reason, message=progress.problem))
+                reason = life_events.FailureReason.BACKOFF_LIMIT_EXCEEDED
+            store.handle(job, life_events.GivenUp(reason=reason, message=progress.problem))
         elif progress.is_complete:
             store.handle(job, _end_of(progress))
         store.to_write_status.add(job.key)
@@ -254,8 +255,8 @@ def _discard(under_way: set[JobName], job: JobName, _task: asyncio.Task[None]) -
     under_way.discard(job)
 
 
-def _end_of(progress: JobProgress) -> lives.EndReached:
-    return lives.EndReached(
+def _end_of(progress: JobProgress) -> life_events.EndReached:
+    return life_events.EndReached(
         trained_text=progress.trained_text,
         is_stopped=progress.stopped_at is not None,
         quarantined=progress.quarantined,

@@ -23,7 +23,8 @@ from typing import Final
 from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, Raw, created_at_s, integer, parts, text, unix_s
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role
-from autoscaler.jobs.lifecycle import CompletionReason, FailureReason, JobEnding, Life, LifeStage
+from autoscaler.jobs.life_events import FailureReason
+from autoscaler.jobs.lifecycle import CompletionReason, JobEnding, Life, LifeStage
 from autoscaler.operator.job.job_pods import has_active_trainer
 
 _ENDINGS: Final = (JobEnding.COMPLETED, JobEnding.FAILED)

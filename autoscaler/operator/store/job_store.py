@@ -23,6 +23,7 @@ from autoscaler.clusters.kubernetes.parsing.priority_classes import (
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, PodName, Reclaim, Role
 from autoscaler.fault_isolation import GuardedTask, JobErrors
+from autoscaler.jobs import life_events
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.jobs.server_ratio import ratio_in_status
 from autoscaler.jobs.trainer_ledger import Device
@@ -88,11 +89,11 @@ class JobStore:
         elif record.job is not job:
             policy = job.spec.run_policy
             self.records[job.key] = replace(record, job=job, life=replace(record.life, policy=policy))
-            self.handle(job, lives.SuspendRequested(on=policy.suspend))
+            self.handle(job, life_events.SuspendRequested(on=policy.suspend))
         else:
             return record
         if job.is_deleting:
-            self.handle(job, lives.DeletionRequested())
+            self.handle(job, life_events.DeletionRequested())
         self.to_reconcile.add(job.key)
         return self.records[job.key]
 
@@ -107,7 +108,7 @@ class JobStore:
         if record is not None:
             self.records[job.key] = replace(record, **fields)
 
-    def handle(self, job: KubeJob, event: lives.LifeEvent) -> bool:
+    def handle(self, job: KubeJob, event: life_events.LifeEvent) -> bool:
         """Apply an event to the job's lifecycle.  True if the TrainingJob is to be deleted."""
         record = self.find(job)
         if record is None:
@@ -121,10 +122,10 @@ class JobStore:
         is_done = False
         for effect in step.effects:
             match effect:
-                case lives.Announce():
+                case life_events.Announce():
                     is_warning = effect.reason in {lives.JobEnding.FAILED, "TrainerFailed"}
                     self.events.emit(job, JobEvent(reason=effect.reason, message=effect.message, is_warning=is_warning))
-                case lives.DeleteJob():
+                case life_events.DeleteJob():
                     is_done = True
                 case _:
                     assert_never(effect)
@@ -148,7 +149,7 @@ class JobStore:
         if job is not None and store_name(job.namespace, job.name, job.uid) == name_in_etcd:
             message = f"it used more than its share of etcd, which all jobs share: {excess}; "
             message += "its checkpoints stand: make it anew to go on"
-            given_up = lives.GivenUp(reason=lives.FailureReason.ETCD_BOUND_EXCEEDED, message=message)
+            given_up = life_events.GivenUp(reason=life_events.FailureReason.ETCD_BOUND_EXCEEDED, message=message)
             with self.errors.isolate(job.key, GuardedTask.LIFE):  # the space keeper handles all jobs
                 self.handle(job, given_up)
 

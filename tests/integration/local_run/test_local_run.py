@@ -20,7 +20,7 @@ from autoscaler.clusters.local.control_plane.socket_client import SocketApi
 from autoscaler.clusters.local.run_files.checkpoint_locks import CheckpointFolderLockedError, CheckpointLocks
 from autoscaler.domain import Resources
 from autoscaler.errors import InvalidSpecError
-from autoscaler.jobs.lifecycle import FailureReason
+from autoscaler.jobs.life_events import FailureReason
 from autoscaler.local_run import local_run, run_snapshot
 from autoscaler.local_run.local_run import LocalRun
 from autoscaler.local_run.run_etcd import KEY

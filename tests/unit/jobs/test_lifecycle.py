@@ -5,24 +5,19 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain import JobState, Role
-from autoscaler.jobs.lifecycle import (
-    FINISHING_S,
+from autoscaler.jobs.life_events import (
     Announce,
     BatchesCompleted,
-    CompletionReason,
     DeleteJob,
     DeletionRequested,
     EndReached,
     FailureReason,
     GivenUp,
-    JobEnding,
-    Life,
-    LifeStage,
     PodsObserved,
     SuspendRequested,
     TrainerFailed,
-    handle,
 )
+from autoscaler.jobs.lifecycle import FINISHING_S, CompletionReason, JobEnding, Life, LifeStage, handle
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.manifests.api_types import RunPolicy
 from master.api.master_status import JobPhase

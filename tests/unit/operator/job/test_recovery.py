@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain import Role
-from autoscaler.jobs.lifecycle import CompletionReason, FailureReason, JobEnding, LifeStage
+from autoscaler.jobs.life_events import FailureReason
+from autoscaler.jobs.lifecycle import CompletionReason, JobEnding, LifeStage
 from autoscaler.operator.job.job_pods import roles_of
 from autoscaler.operator.job.recovery import FoundJob, recover_life
 from tests.unit.clusters.kubernetes.raw_objects import CREATED_S, UID, kube_job, raw_pod

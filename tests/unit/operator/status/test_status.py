@@ -8,7 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.jobs.lifecycle import FailureReason, JobEnding, Life, LifeStage
+from autoscaler.jobs.life_events import FailureReason
+from autoscaler.jobs.lifecycle import JobEnding, Life, LifeStage
 from autoscaler.operator.job.job_record import alerted_uncommitted_since_s, facts_of, next_reconcile_at_s
 from autoscaler.operator.status.conditions import ConditionType, false_condition, true_condition
 from autoscaler.operator.status.job_status import main_reason
