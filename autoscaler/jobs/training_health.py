@@ -29,8 +29,7 @@ _DO_NOT_DELETE: Final = "do not delete trainers or servers: they hold work that 
 _CHECK_MASTER: Final = "see the master's pod and its log (edl logs tj/NAME --master)"
 _CHECK_TRAINER: Final = "if this lasts, see its log (edl logs tj/NAME --trainer 0)"
 _SINCE_LAST: Final = (
-    f"If servers were lost or the job suspended now, all work since the last checkpoint would be trained again: "
-    f"{_DO_NOT_DELETE}"
+    f"Until a commit succeeds {_DO_NOT_DELETE}; it would be trained again if they were lost, or the job suspended"
 )
 
 
@@ -140,16 +139,11 @@ def checkpoint_verdict(report: MasterReport) -> HealthVerdict:
     progress = report.progress
     assert progress is not None
     if progress.store_problem:
-        message = f"{_SINCE_LAST}. Restore etcd; commits then resume by themselves: {progress.store_problem}"
-        return HealthVerdict(
-            holds=False,
-            reason=HealthReason.STORE_UNAVAILABLE,
-            message=f"training continues, checkpoints wait. {message}",
-        )
+        message = f"{progress.store_problem}. Restore etcd; commits then resume by themselves. {_SINCE_LAST}"
+        return HealthVerdict(holds=False, reason=HealthReason.STORE_UNAVAILABLE, message=message)
     if progress.checkpoint_problem:
-        continues = "training continues, " if progress.phase in TRAINING_PHASES else ""
-        message = f"{continues}commits fail and are retried at least every 30 s. {_SINCE_LAST}"
-        message = f"{message}. Fix this: {progress.checkpoint_problem}"
+        continues = "Training continues, and " if progress.phase in TRAINING_PHASES else ""
+        message = f"{progress.checkpoint_problem}. {continues}commits are retried at least every 30 s. {_SINCE_LAST}"
         return HealthVerdict(holds=False, reason=HealthReason.COMMIT_FAILS, message=message)
     if report.is_overdue:
         message = f"no commit has failed, but none was made for {OVERDUE_INTERVALS} times checkpoint.everySeconds"

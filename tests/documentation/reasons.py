@@ -7,6 +7,7 @@ import textwrap
 from typing import Final
 
 from autoscaler.domain import Bottleneck
+from autoscaler.jobs.idle_report import IdleReason
 from autoscaler.jobs.life_events import FailureReason
 from autoscaler.jobs.lifecycle import CompletionReason
 from autoscaler.jobs.training_health import HealthReason
@@ -36,5 +37,5 @@ _NO_REASONS: Final = {kind.value for kind in ConditionType if kind is not Condit
 
 REASONS: Final = frozenset(
     (set().union(*map(_words, _SOURCES)) - _NO_REASONS)
-    | {one.value for one in (*HealthReason, *Bottleneck, *CompletionReason, *FailureReason)}
+    | {one.value for one in (*HealthReason, *Bottleneck, *CompletionReason, *FailureReason, *IdleReason)}
 )

@@ -16,6 +16,9 @@ from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse_memory_bytes
 
 _MOST_GPUS: Final = 1024
+_LEAST_MEMORY_BYTES: Final = 1 << 20
+"""Less is a unit that was forgotten: no interpreter starts in it."""
+
 _RARELY_A_SCRIPTS: Final = frozenset({"--trainers", "--servers", "--sizes", "--dry-run", "--no-view"})
 
 
@@ -32,9 +35,11 @@ def read_job(kind: str, options: dict[str, Any]) -> LaunchedJob:
     gpu_count = _read_amount("gpu", options, parse_count)
     if gpu_count > _MOST_GPUS:
         raise CommandError(Exit.USAGE, f"--gpu {gpu_count}: a trainer has at most {_MOST_GPUS}")
-    for option, parse in (("cpu", parse_cpu_m), ("memory", parse_memory_bytes)):
-        if not _read_amount(option, options, parse):
-            raise CommandError(Exit.USAGE, f"--{option} 0: a trainer needs some; write --{option} 1, for example")
+    if not _read_amount("cpu", options, parse_cpu_m):
+        raise CommandError(Exit.USAGE, f"--cpu {options['cpu']}: a trainer needs some; write --cpu 1, for example")
+    if _read_amount("memory", options, parse_memory_bytes) < _LEAST_MEMORY_BYTES:
+        hint = "a trainer needs more; a number without a unit is in bytes: write --memory 1Gi, for example"
+        raise CommandError(Exit.USAGE, f"--memory {options['memory']}: {hint}")
     sizes = options["sizes"] or (1,)
     uri = options["checkpoint"]
     if is_local and uri and "://" not in uri:

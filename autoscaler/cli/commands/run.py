@@ -74,6 +74,8 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     from autoscaler.cli.local.foreground_command import choose_output, run_manifests  # noqa: PLC0415 - not for --help
     from autoscaler.manifests import InvalidManifestError, parse_files  # noqa: PLC0415 - with it
 
+    if scripts := [path for path in files if path.suffix == ".py"]:
+        raise CommandError(Exit.USAGE, f"{scripts[0]} is a script: edl launch {scripts[0]} runs it without a job file")
     try:
         if cluster_file is not None:
             _check_cluster(parse_files([cluster_file]), cluster_file)

@@ -126,6 +126,7 @@ def test_a_variable_without_a_value_takes_that_of_the_environment(capsys, monkey
         (("--cpu", "much", "train.py"), "--cpu: 'much'"),
         (("--cpu", "0", "train.py"), "--cpu 0"),
         (("--memory", "512m", "train.py"), "--memory: '512m'"),
+        (("--memory", "5", "train.py"), "--memory 5: a trainer needs more; a number without a unit is in bytes"),
         (("--gpu", "0.5", "train.py"), "--gpu: '0.5'"),
         (("--env", "A b", "train.py"), "LOG_LEVEL=debug"),
         (

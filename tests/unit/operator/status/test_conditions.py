@@ -150,7 +150,7 @@ def test_conditions(fields, kind, expected):
     [
         (
             {"checkpoint_problem": "disk full"},
-            ("training continues", "trained again", "do not delete trainers or servers"),
+            ("disk full. Training continues", "trained again", "do not delete trainers or servers"),
         ),
         ({"store_problem": "training continues, checkpoints wait: etcd"}, ("training continues", "Restore etcd")),
     ],
