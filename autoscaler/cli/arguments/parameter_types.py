@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the domain is not for --help
 
 CONDITIONS: Final = (
     *("Running", "Completed", "Failed", "Suspended", "Ready", "Available"),
-    *("Admitted", "Scaled", "Progressing", "Degraded"),
+    *("Admitted", "Scaled", "Progressing", "CheckpointsCurrent", "Idle", "Degraded"),
 )
 """Conditions of `edl wait`: four of jobs, one of pods, one of deployments, the others of jobs on a cluster."""
 

@@ -127,7 +127,8 @@ def wait(*, kind: str, name: str, condition: str, timeout: float, selector: Plac
 
     \b
     Jobs:         Running, Completed, Failed, Suspended,
-                  Admitted, Ready, Scaled, Progressing, Degraded
+                  Admitted, Ready, Scaled, Progressing,
+                  CheckpointsCurrent, Idle, Degraded
     Pods:         Ready
     Deployments:  Available
     Everything:   --for=delete

@@ -17,7 +17,7 @@ from autoscaler.clusters.kubernetes.api.api_port import Api, Listing, Raw, Scope
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, TRAINING_JOBS, Kind
 from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, condition_of, controller_of, parts, text
-from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
+from autoscaler.clusters.kubernetes.objects.labels import JOB, ORDINAL, ROLE
 from autoscaler.clusters.kubernetes.objects.names import pod_name
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.object_kinds import parse_object_kind
@@ -102,14 +102,22 @@ class ObjectReader:
             return await self.find(kind, name)
         if kind != "tj":
             raise CommandError(Exit.USAGE, f"name a pod or a tj, not a {kind}")
-        namespace, short = self.split(name)
+        _, short = self.split(name)
         role = Role(selector.role or Role.TRAINER)
-        if selector.ordinal is not None:
-            return await self.find("pod", f"{namespace}/{pod_name(short, role, selector.ordinal)}")
         pods = [raw for raw in await self.pods_of(name) if text(raw, "metadata", "labels", ROLE) == role.value]
+        if selector.ordinal is not None:
+            wanted = pod_name(short, role, selector.ordinal)
+            found = [raw for raw in pods if text(raw, "metadata", "name") == wanted]
+            if found:
+                return found[0]
+            await self.find("tj", name)
+            there = ", ".join(text(raw, "metadata", "labels", ORDINAL) for raw in pods) or "none"
+            raise CommandError(
+                Exit.NOT_FOUND, f"tj/{short} has no {role} {selector.ordinal} now; {role}s that it has: {there}"
+            )
         if not pods:
             await self.find("tj", name)
-            raise CommandError(Exit.NOT_FOUND, f"tj/{short} has no {role} now; choose one by its number")
+            raise CommandError(Exit.NOT_FOUND, f"tj/{short} has no {role} now; edl get pods lists the pods that it has")
         leader = ""
         if role is Role.MASTER:
             leader = text(await self.find("tj", name), "status", "master", "leader")

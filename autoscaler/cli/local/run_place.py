@@ -132,13 +132,22 @@ class RunPlace(ClusterPlace):
         return read_local_submission(file, now_s)
 
     def _log_of(self, kind: str, name: str, selector: PodSelector) -> Path:
-        """The log of the pod that is meant, also of one that is gone."""
+        """The log of the pod that is meant, also of one that is gone; of a job of an ended run that of its first one."""
         namespace, short = self._reader.split(name)
+        role = Role(selector.role or Role.TRAINER)
         if kind == "tj" and selector.ordinal is not None:
-            kind, short = "pod", pod_name(short, Role(selector.role or Role.TRAINER), selector.ordinal)
-        if kind == "pod" and (path := self._folder.log_of(short)).exists():
+            named = pod_name(short, role, selector.ordinal)
+        else:
+            named = short if kind == "pod" else ""
+        if named and (path := self._folder.log_of(named)).exists():
             return path
-        pod = text(self._do(self._reader.pod_of(kind, f"{namespace}/{short}", selector)), "metadata", "name")
+        try:
+            pod = text(self._do(self._reader.pod_of(kind, f"{namespace}/{short}", selector)), "metadata", "name")
+        except RunGoneError:
+            logs = sorted(self._folder.logs.glob(f"{short}-{role}-*.log"))
+            if named or kind != "tj" or not logs:
+                raise
+            return logs[0]
         if (path := self._folder.log_of(pod)).exists():
             return path
         raise CommandError(Exit.NOT_FOUND, f"pod/{pod} has not started yet: it has no log")

@@ -306,7 +306,7 @@ def test_logs_by_role_and_number(digits):
     assert "".join(place.log("tj", "digits", PodSelector(role="master"), LogOptions())) == "leads\n"
     assert "".join(place.log("tj", "digits", PodSelector(ordinal=1), LogOptions())) == "é\n"
     assert "".join(place.log("pod", "digits-trainer-1", PodSelector(), LogOptions(tail=0))) == ""
-    assert "pod/digits-trainer-9" in refused(
+    assert "tj/digits has no trainer 9 now; trainers that it has: 0, 1" in refused(
         Exit.NOT_FOUND, lambda: list(place.log("tj", "digits", PodSelector(ordinal=9), LogOptions()))
     )
     assert "no server now" in refused(

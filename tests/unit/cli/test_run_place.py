@@ -136,7 +136,7 @@ def test_logs_are_the_runs_files_also_of_pods_that_are_gone(stage):
     assert "".join(stage.place.log("tj", "digits", PodSelector(ordinal=0), last)) == "two\n"
     with refused(Exit.USAGE, "leave -p out"):
         stage.place.log("pod", "digits-trainer-0", PodSelector(), LogOptions(is_previous=True))
-    with refused(Exit.NOT_FOUND, "there is no pod/digits-trainer-1"):
+    with refused(Exit.NOT_FOUND, "there is no tj/digits"):
         stage.place.log("tj", "digits", PodSelector(ordinal=1), everything)
     stage.make_pod("digits-trainer-1", "trainer")
     with refused(Exit.NOT_FOUND, "has not started yet"):
@@ -173,6 +173,9 @@ def test_a_run_that_is_over_says_so(folder, gone):
     with refused(Exit.NOT_FOUND, "is over"):
         list(gone.watch("tj", ""))
     assert gone.is_condition_met("tj", "digits", "completed")
+    assert "".join(gone.log("tj", "digits", PodSelector(), LogOptions())) == "one\ntwo\n"
+    with refused(Exit.NOT_FOUND, "is over"):
+        gone.log("tj", "digits", PodSelector(role="server"), LogOptions())
     with refused(Exit.NOT_FOUND, "is over"):
         gone.is_condition_met("tj", "digits", "failed")
     assert list_names(folder, ["tj", "pod"]) == []
