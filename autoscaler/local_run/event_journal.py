@@ -112,10 +112,10 @@ def _describe_job(before: Raw, after: Raw) -> Iterator[JournalLine]:
     if not before:
         yield JournalLine(kind="Submitted", reason="Submitted")
     elif not after:
-        yield JournalLine(kind="Job", reason="Forgotten")
+        yield JournalLine(kind="Job", reason="Gone")
     else:
         if _is_deleting(after) and not _is_deleting(before):
-            yield JournalLine(kind="Job", reason="DeleteAsked")
+            yield JournalLine(kind="Job", reason="DeletionRequested")
         for role, word in (("trainer", "trainers"), ("parameterServer", "servers")):
             was, wanted = (integer(one, "spec", role, "replicas") for one in (before, after))
             if wanted == was:

@@ -132,7 +132,7 @@ class RunPlace(ClusterPlace):
         return read_local_submission(file, now_s)
 
     def _log_of(self, kind: str, name: str, selector: PodSelector) -> Path:
-        """The log of the pod that is meant, also of one that is gone; of a job of an ended run that of its first one."""
+        """The log of the pod that is meant, also of one that is gone; of an ended run a job's first one."""
         namespace, short = self._reader.split(name)
         role = Role(selector.role or Role.TRAINER)
         if kind == "tj" and selector.ordinal is not None:

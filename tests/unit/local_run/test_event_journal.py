@@ -172,7 +172,7 @@ def test_what_users_change_is_told(story):
     story.server.rewrite(NODES, node, {**node, "metadata": {**node["metadata"], "labels": {"edl.dev/drain": "1"}}})
     assert story.tell() == [("node/node-1", "Draining", "")]
     story.server.delete(TRAINING_JOBS, "default", "digits")
-    assert story.tell() == [("tj/digits", "Forgotten", "")]
+    assert story.tell() == [("tj/digits", "Gone", "")]
 
 
 def test_what_the_operator_tells_of_a_job_is_told_once(story):
