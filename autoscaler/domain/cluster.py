@@ -87,7 +87,7 @@ class Node:
         return self.is_ready and not self.is_cordoned and not self.is_draining
 
     def accepts(self, shape: Shape) -> bool:
-        """True if the shape's selector, affinity and tolerations allow this node, room apart."""
+        """True if the shape's selector, affinity and tolerations allow this node, whatever its free capacity."""
         if not shape.node_selector <= self.labels:
             return False
         if self.taints and not all(any(t.tolerates(taint) for t in shape.tolerations) for taint in self.taints):
@@ -109,13 +109,13 @@ class Pod:
     phase: PodPhase
     priority: int = 0  # the pod's own value, never a class name (`beside-the-scheduler.md` 3)
     node: NodeName | None = None  # bound there
-    nominated_node: NodeName | None = None  # not bound, but its room there is taken
+    nominated_node: NodeName | None = None  # not bound, but its capacity there is taken
     job: JobName | None = None  # of EDL's pods
     ordinal: int = 0  # of EDL's pods: unique per job and role
     workload: WorkloadName | None = None  # of external pods: their Deployment
     created_at_s: float = 0.0
     unschedulable_since_s: float | None = None  # since when the scheduler finds no node; None: not tried yet
-    can_preempt: bool = False  # the scheduler itself may free room for it (`reclaim: scheduler`)
+    can_preempt: bool = False  # the scheduler itself may free capacity for it (`reclaim: scheduler`)
     is_modelled: bool = True  # False: needs something that the fit test does not know; EDL does nothing for it
     is_preempted: bool = False  # of EDL's pods: removed by the scheduler for a pod of higher priority
     replaces: PodName | None = None  # of servers: the one that this one replaces (ADR 0118)

@@ -81,7 +81,7 @@ class CorePlacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """The placements for which room was made, so that the next plan chooses the same ones."""
+    """The placements for which capacity was freed, so that the next plan chooses the same ones."""
 
     job: JobName
     placements: tuple[CorePlacement, ...]

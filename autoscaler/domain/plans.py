@@ -135,7 +135,7 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmitGang:
-    """Start a job: all these pods or none.  All fit one to one into room that is free now (A1)."""
+    """Start a job: all these pods or none.  All fit one to one into capacity that is free now (A1)."""
 
     job: JobName
     pods: tuple[CreatePod, ...]
@@ -172,7 +172,7 @@ class Decision:
     share: float = 0.0  # weighted dominant share at the target, for people
     is_degraded: bool = False  # running below its minimum, or without a server or master
     notice: str = ""  # a request of the user that this cluster cannot fulfil
-    held_up_by: tuple[JobName, ...] = ()  # older gangs for which the room is kept that it could start in
+    held_up_by: tuple[JobName, ...] = ()  # older gangs for which capacity is reserved that it could start in
 
 
 class DemandState(StrEnum):

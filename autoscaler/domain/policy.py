@@ -97,7 +97,7 @@ class Policy:
     server_move_cost_s: float = 1.0
     """Pause of all trainers of a job when one of its servers moves: routes change twice.
 
-    A move is made if the trainers that it makes room for bring more within `payoff_s`.
+    A move is made if the trainers for which it frees capacity bring more within `payoff_s`.
     """
 
     resizes_per_minute: int = 0
@@ -118,7 +118,9 @@ class Policy:
     """A core that cannot be refilled for this long leaves whole (`beside-the-scheduler.md` 5)."""
 
     refused_after_s: float = 5.0
-    """A pod that has room and is not bound this long later cannot use it (`beside-the-scheduler.md` 15)."""
+    """A pod that kube-scheduler has not bound this long after a node had free capacity for it is refused there
+    (`beside-the-scheduler.md` 15).
+    """
 
     refusal_backoff_s: float = 60.0
     """First pause after a refusal; doubles with each one."""
@@ -126,7 +128,7 @@ class Policy:
     refusal_backoff_limit_s: float = 600.0
     """Longest pause after refusals.  Not a job's `backoffLimit`, which counts failures."""
 
-    rooms_per_pod: int = 2
+    vacated_nodes_per_pod: int = 2
     """Most nodes that are vacated in vain for a pod with constraints that EDL does not know."""
 
     preemption_wait_s: float = 2.0
@@ -158,5 +160,5 @@ class Policy:
     autoscaler_headroom_percent: float = 0.0
     """Headroom in percent of the replicas by which autoscaled workloads may still grow."""
 
-    gpus_keep_room: bool = False
-    """Whether a pod without GPUs leaves beside a node's free GPUs the cpu and memory that they will need."""
+    has_device_reserve: bool = False
+    """Whether EDL keeps, beside each free GPU of a node, the cpu and memory that a pod with it will need."""

@@ -210,14 +210,14 @@ CHOICES = {
     "refused_after_s": often(5.0, 1.0),
     "refusal_backoff_s": often(60.0, 2.0),
     "refusal_backoff_limit_s": often(600.0, 3.0),
-    "rooms_per_pod": often(2, 1, 0),
+    "vacated_nodes_per_pod": often(2, 1, 0),
     "preemption_wait_s": often(2.0, 0.0),
     "surplus_grace_s": often(10.0, 0.5),
     "is_frozen": st.booleans(),
     "headroom": st.lists(st.builds(Headroom, shape=shapes, count=st.integers(0, 3)), max_size=1).map(tuple),
     "headroom_percent": often(0.0, 20.0, nan),
     "autoscaler_headroom_percent": often(0.0, 50.0),
-    "gpus_keep_room": st.booleans(),
+    "has_device_reserve": st.booleans(),
 }
 GATES = {
     "up_window_s": often(3.0, 0.0),

@@ -106,7 +106,7 @@ def test_an_active_job_has_an_answer(cluster, story, policy):
 
 
 @settings(max_examples=60 * DEPTH)
-@given(clusters(), stories(), policies(has_gates=False, gpus_keep_room=False))
+@given(clusters(), stories(), policies(has_gates=False, has_device_reserve=False))
 def test_every_bottleneck_is_true(cluster, story, policy):
     """At rest one more step really fails, for the reason that is named."""
     moment = lived(cluster, story, policy)

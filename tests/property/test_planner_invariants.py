@@ -29,7 +29,7 @@ NOTHING_KEPT_FREE = {
     "headroom": (),
     "headroom_percent": 0.0,
     "autoscaler_headroom_percent": 0.0,
-    "gpus_keep_room": False,
+    "has_device_reserve": False,
 }
 
 

@@ -125,7 +125,7 @@ _NO_INFO_LOGS: Final = ("kopf", "aiohttp.access")
 
 
 class JsonLines(logging.Formatter):
-    """Formatter of log lines: one JSON object a line, with the traceback of an exception as `story`."""
+    """Formatter of log lines: one JSON object a line, with the traceback of an exception as `traceback`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter.format`."""
@@ -136,7 +136,7 @@ class JsonLines(logging.Formatter):
             "message": escape_controls(record.getMessage()),
         }
         if record.exc_info:
-            line["story"] = self.formatException(record.exc_info)
+            line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
 
 

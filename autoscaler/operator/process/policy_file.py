@@ -42,7 +42,7 @@ LONGEST_S: Final = 31_536_000.0
 """A year; a longer duration is a mistake."""
 
 _DEFAULTS: Final = Policy(reclaim=Reclaim.SCHEDULER)
-_IRREGULAR_NAMES: Final = {"is_frozen": "freeze"}
+_IRREGULAR_NAMES: Final = {"has_device_reserve": "deviceReserve", "is_frozen": "freeze"}
 _AMOUNTS: Final[Mapping[str, tuple[str, Callable[[Any], int]]]] = {
     "cpu": ("cpu_milli", parse_cpu_m),
     "memory": ("memory_bytes", parse_memory_bytes),

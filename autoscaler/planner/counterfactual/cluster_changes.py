@@ -173,7 +173,7 @@ def node_ladders(inputs: PlanInputs, job: Job, missing: Resources) -> Iterator[L
 
 def holds_surplus(inputs: PlanInputs, node: Node, unit: Resources) -> bool:
     """True if surplus may take this much of such a node without the device reserve."""
-    if not inputs.policy.gpus_keep_room:
+    if not inputs.policy.has_device_reserve:
         return True
     active = (job.trainer.shape.requests for job in inputs.view.jobs if job.state is JobState.ACTIVE)
     return not would_block_devices(unit, node.allocatable, needs_per_device(active))

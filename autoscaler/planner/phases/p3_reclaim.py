@@ -49,7 +49,7 @@ def serve_want(copy: WorkingCopy, want: Want, *, alike: int) -> None:
         return
     used = frozenset(made.node for made in copy.view.history.vacated_nodes if made.pod == want.name)
     refused = any(refusal.pod == want.name for refusal in copy.view.history.refusals)
-    if refused and len(used) >= copy.policy.rooms_per_pod:
+    if refused and len(used) >= copy.policy.vacated_nodes_per_pod:
         copy.external.answer(want, DemandState.SCHEDULER_REFUSED)
         return
     avoid = capacity.mask(used) if refused else None

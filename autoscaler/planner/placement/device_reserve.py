@@ -1,4 +1,4 @@
-"""Device reserve: the cpu and memory that a node's free devices will need (`Policy.gpus_keep_room`).
+"""Device reserve: the cpu and memory that a node's free devices will need (`Policy.has_device_reserve`).
 
 A pod without devices that fills the cores of a GPU node makes its free GPUs unusable. So each node keeps, for every
 free device, as much cpu and memory as the most demanding active job requests with each of them. Pods that take
@@ -72,7 +72,7 @@ def would_block_devices(requests: Resources, allocatable: Resources, needs: Mapp
 
 def nodes_with_blocked_devices(copy: WorkingCopy, shape: int) -> Mask | None:
     """Return the nodes where a pod of this shape would take what free devices need; None if it may go anywhere."""
-    if not copy.policy.gpus_keep_room or devices_of(copy.shapes.shapes[shape].requests):
+    if not copy.policy.has_device_reserve or devices_of(copy.shapes.shapes[shape].requests):
         return None
     capacity, blocked = copy.capacity, np.zeros(len(copy.capacity), dtype=np.bool_)
     cpu_milli, memory_bytes = copy.shapes.amounts[shape][:2]

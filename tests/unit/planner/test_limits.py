@@ -188,7 +188,7 @@ def test_whole_nodes_with_powers_of_two():
 
 # GPUs.
 
-KEEPS = replace(CALM, gpus_keep_room=True)
+KEEPS = replace(CALM, has_device_reserve=True)
 
 
 def test_surplus_leaves_free_gpus_the_cores_that_they_will_need():

@@ -134,7 +134,7 @@ def test_server_moves_to_no_room_that_a_free_gpu_needs(keeps, place):
     driver.cluster.put(node("low-0", 9_000, gpu=1), node("g", 6_000, gpu=1), job("g", high=1, cpu_milli=6_000, gpu=1))
     driver.settle()
     assert driver.cluster.pods["g-trainer-0"].node == "g"
-    driver.policy = replace(CALM, gpus_keep_room=keeps)
+    driver.policy = replace(CALM, has_device_reserve=keeps)
     driver.settle()
     assert servers(driver) == [place]
 

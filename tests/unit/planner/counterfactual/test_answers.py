@@ -95,7 +95,7 @@ def test_where_free_gpus_keep_their_room_a_node_without_gpus_is_needed():
     wanting = job("a", low=2, high=2, step=2)
     wanting = replace(wanting, trainer=replace(wanting.trainer, per_node=2, shape=large))
     full = Node(name="n", allocatable=Resources(cpu_milli=3_000, memory_bytes=2 << 30, gpu_count=1))
-    moment = at_rest([full], [wanting, job("g", high=1, gpu=1, cpu_milli=500)], Policy(gpus_keep_room=True))
+    moment = at_rest([full], [wanting, job("g", high=1, gpu=1, cpu_milli=500)], Policy(has_device_reserve=True))
     assert answers(moment) == {
         (ChangeKind.MAX, ChangeKind.NODES): (4, "maxReplicas 4 in place of 2 and another node with 3 cpu, 2Gi memory")
     }
