@@ -13,11 +13,15 @@ from autoscaler.domain.cluster import JobName, NodeName, PodName, Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeTimes:
-    """When a job was last grown and last shrunk by EDL; None: not since `History.since_s`."""
+    """When a job was last grown and last shrunk by EDL, and gave trainers back (`Cause.EFFICIENCY`).
+
+    None: not since `History.since_s`.
+    """
 
     job: JobName
     grown_at_s: float | None = None
     shrunk_at_s: float | None = None
+    gave_back_at_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from typing import Final
 from autoscaler.domain.cluster import JobName, Role, Shape, Trait
 from autoscaler.domain.idleness import IdleTrainer
 from autoscaler.errors import InvalidSpecError
+from autoscaler.throughput import CurveShape, FittedCurve
 
 DEFAULT_WEIGHT = 100
 
@@ -47,6 +48,7 @@ class TrainerSpec:
     per_node: int = 1
     pinned_replicas: int = 0  # 0: EDL decides; above 0: this size and no other, while it fits
     min_run_s: float = 0.0  # a younger trainer is removed only by forced changes
+    efficiency: float = 0.0  # least that each trainer of a step must add, in trainers of the minimum; 0: not asked
     traits: frozenset[Trait] = frozenset()
 
     def __post_init__(self) -> None:
@@ -64,6 +66,8 @@ class TrainerSpec:
             raise InvalidSpecError("spec.trainer.step", problem, "a multiple of perNode")
         if not 0.0 <= self.min_run_s < inf:
             raise InvalidSpecError("spec.trainer.minRunSeconds", f"is {self.min_run_s}", "0 or more")
+        if not 0.0 <= self.efficiency <= 1.0:
+            raise InvalidSpecError("spec.trainer.efficiency", f"is {self.efficiency}", "0 to 1; 0 switches it off")
         if self.pinned_replicas and not self.is_allowed(self.pinned_replicas):
             raise InvalidSpecError("spec.trainer.replicas", f"is {self.pinned_replicas}", f"{self.sizes_text}, or 0")
 
@@ -185,6 +189,12 @@ class ServerSpec:
         """True if the job may have this many servers."""
         return self.min_replicas <= count <= self.max_replicas
 
+    def count_beside(self, trainers: int) -> float:
+        """Return how many servers come with the trainers, as a fraction, so that no whole one looks like a knee."""
+        if self.pinned_replicas:
+            return float(self.pinned_replicas)
+        return min(max(trainers / self.trainers_per_server, self.min_replicas), self.max_replicas)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterSpec:
@@ -219,6 +229,7 @@ class Job:
     )
     idle: tuple[IdleTrainer, ...] = ()  # its trainers that do no work (ADR 0287)
     remaining_s: float | None = None  # until its work is done at this size; None or NaN: unknown, taken as long
+    throughput: FittedCurve | None = None  # by its size, as observed; None: nothing was observed
 
     def __post_init__(self) -> None:
         if self.weight < 1:
@@ -234,6 +245,10 @@ class Job:
         """
         is_measured = 0.0 < self.resize_pause_s < inf  # no NaN decides (A7)
         return max(self.resize_cost_s, self.resize_pause_s) if is_measured else self.resize_cost_s
+
+    def samples_per_s(self, curve: CurveShape, trainers: int) -> float:
+        """Return the throughput that a curve predicts for this many trainers and the servers that come with them."""
+        return curve.samples_per_s(trainers, 1.0 if self.servers is None else self.servers.count_beside(trainers))
 
     @property
     def server_count(self) -> int:

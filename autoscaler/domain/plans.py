@@ -40,6 +40,7 @@ class Bottleneck(StrEnum):
     QUOTA = "Quota"  # a resource quota of its namespace allows no more
     COOLDOWN = "Cooldown"  # a window of `Policy`, or the pause after failures
     BUDGET = "Budget"  # the transfers or resizes of this minute are used up
+    EFFICIENCY = "Efficiency"  # its next trainers would add less than `TrainerSpec.efficiency` asks for
     RESIZE_COST = "ResizeCost"  # its growth would cost more training time than it gains (`Policy.payoff_s`)
     IDLE = "Idle"  # trainers of it do no work, or did none until they were given away
     STALE_VIEW = "StaleView"  # the view is too old to plan with
@@ -65,6 +66,7 @@ class Cause(StrEnum):
     STEP = "step"  # pods beyond an allowed size
     IDLE = "idle"  # a trainer that does no work, for a job that waits for capacity
     HUNG = "hung"  # a trainer that hangs: a new process takes its place
+    EFFICIENCY = "efficiency"  # pods that add too little, or whose worth is to be measured
     RATIO = "ratio"  # servers that fewer trainers no longer need
     DEFRAGMENTATION = "defragmentation"  # a server that wastes less elsewhere: the new one, then the old one
 
@@ -74,7 +76,7 @@ class Cause(StrEnum):
         match self:
             case Cause.FREE_CAPACITY | Cause.TRANSFER | Cause.STEP | Cause.RATIO | Cause.DEFRAGMENTATION:
                 return False
-            case Cause.IDLE:
+            case Cause.IDLE | Cause.EFFICIENCY:
                 return False
             case Cause.POD | Cause.GANG | Cause.HEADROOM | Cause.ANNOUNCED_GROWTH | Cause.CORE_SWAP:
                 return True
@@ -94,7 +96,8 @@ JobSetting = NewType("JobSetting", str)
 
 Beneficiary = PodName | JobName | NodeName | JobSetting
 """Beneficiary of a deletion: a pod (causes POD, ANNOUNCED_GROWTH, HEADROOM, DEFRAGMENTATION), a job (GANG, TRANSFER,
-IDLE, PREEMPTION, CORE_SWAP), the node that it leaves (LOST_NODE), or what the job's document says (EDIT, STEP, RATIO).
+IDLE, PREEMPTION, CORE_SWAP), the node that it leaves (LOST_NODE), or what the job's document says (EDIT, STEP,
+EFFICIENCY, RATIO).
 """
 
 NO_BENEFICIARY: Final = PodName("")

@@ -22,6 +22,7 @@ MOST_COPIES: Final = 2
 
 AUTO: Final = "auto"
 TRAINERS_PER_SERVER: Final = 4
+DEFAULT_EFFICIENCY: Final = 0.0
 """Default of the ratio, and its first value while EDL measures it."""
 
 CORE_CLASS: Final = "edl-core"
@@ -78,6 +79,7 @@ class TrainerRole(Generic[Template]):
     resize_cost_s: float
     min_run_s: float = 0.0
     idle_s: float | None = None  # without a batch for so long a trainer is idle; 0: never; None: as the policy says
+    efficiency: float = 0.0  # least that each further trainer must add, in trainers; 0: not asked
     template: Template
 
 

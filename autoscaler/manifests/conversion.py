@@ -93,6 +93,7 @@ def build_trainer(sizes: document_schema.TrainerSizes, template: Template) -> Tr
         resize_cost_s=sizes.resize_cost_s,
         min_run_s=sizes.min_run_s,
         idle_s=sizes.idle_s,
+        efficiency=sizes.efficiency,
         template=template,
     )
 

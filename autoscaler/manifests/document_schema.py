@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
-from autoscaler.manifests.api_types import AUTO, MOST_COPIES, MOST_REPLICAS, TRAINERS_PER_SERVER
+from autoscaler.manifests.api_types import AUTO, DEFAULT_EFFICIENCY, MOST_COPIES, MOST_REPLICAS, TRAINERS_PER_SERVER
 from autoscaler.manifests.pod_fields import format_value
 from autoscaler.manifests.pod_schema import CountQuantity, CpuQuantity, MemoryQuantity, PodTemplateModel, StrictModel
 from autoscaler.manifests.pod_values import DNS_SUBDOMAIN
@@ -141,6 +141,7 @@ class TrainerSizes(StrictModel):
     resize_cost_s: float = Field(default=0.0, alias="resizeCostSeconds", ge=0, allow_inf_nan=False)
     min_run_s: float = Field(default=0.0, alias="minRunSeconds", ge=0, allow_inf_nan=False)
     idle_s: float | None = Field(default=None, alias="idleSeconds", ge=0, le=LONGEST_INTERVAL_S, allow_inf_nan=False)
+    efficiency: float = Field(default=DEFAULT_EFFICIENCY, ge=0, le=1, allow_inf_nan=False)
 
 
 class ServerSizes(StrictModel):

@@ -69,6 +69,7 @@ def build_planner_job(
             per_node=trainer.per_node,
             pinned_replicas=pinned,
             min_run_s=trainer.min_run_s,
+            efficiency=trainer.efficiency,
             traits=traits[Role.TRAINER],
         ),
         master=MasterSpec(shape=shapes[Role.MASTER], replicas=masters, traits=traits[Role.MASTER]),

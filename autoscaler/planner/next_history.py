@@ -135,7 +135,9 @@ def record_applied(history: History, action: Action, now_s: float) -> History:
             if action.cause.counts_as_resize:
                 history = with_change(history, action.job, now_s)
             is_shrink = action.role is Role.TRAINER and action.cause is not Cause.LOST_NODE
-            return with_resize(history, action.job, shrunk_at_s=now_s) if is_shrink else history
+            gave_back_at_s = now_s if action.cause is Cause.EFFICIENCY else None
+            shrunk = with_resize(history, action.job, shrunk_at_s=now_s, gave_back_at_s=gave_back_at_s)
+            return shrunk if is_shrink else history
 
 
 def with_change(history: History, job: JobName, now_s: float) -> History:
@@ -147,7 +149,12 @@ def with_change(history: History, job: JobName, now_s: float) -> History:
 
 
 def with_resize(
-    history: History, job: JobName, *, grown_at_s: float | None = None, shrunk_at_s: float | None = None
+    history: History,
+    job: JobName,
+    *,
+    grown_at_s: float | None = None,
+    shrunk_at_s: float | None = None,
+    gave_back_at_s: float | None = None,
 ) -> History:
     """Return the history with the job's last growth or shrink moved to an instant."""
     old = next((entry for entry in history.resizes if entry.job == job), ResizeTimes(job=job))
@@ -155,6 +162,7 @@ def with_resize(
         job=job,
         grown_at_s=old.grown_at_s if grown_at_s is None else grown_at_s,
         shrunk_at_s=old.shrunk_at_s if shrunk_at_s is None else shrunk_at_s,
+        gave_back_at_s=old.gave_back_at_s if gave_back_at_s is None else gave_back_at_s,
     )
     others = [entry for entry in history.resizes if entry.job != job]
     return replace(history, resizes=tuple(sorted([*others, new], key=lambda entry: entry.job)))

@@ -36,7 +36,16 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 # Deletions with other causes are valid whatever their job's state.
 NEEDS_SPARE = frozenset(
-    {Cause.POD, Cause.GANG, Cause.HEADROOM, Cause.ANNOUNCED_GROWTH, Cause.TRANSFER, Cause.IDLE, Cause.STEP}
+    {
+        Cause.POD,
+        Cause.GANG,
+        Cause.HEADROOM,
+        Cause.ANNOUNCED_GROWTH,
+        Cause.TRANSFER,
+        Cause.IDLE,
+        Cause.STEP,
+        Cause.EFFICIENCY,
+    }
 )
 
 

@@ -13,6 +13,7 @@ NO_GATES = Policy(
     victim_age_s=0.0,
     transfers_per_minute=10_000,
     payoff_s=0.0,
+    observing_s=0.0,
     preempted_pause_s=0.0,
 )
 

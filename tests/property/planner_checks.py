@@ -17,6 +17,7 @@ from autoscaler.domain import (
     Tier,
 )
 from autoscaler.planner.phases.p4_gangs import STARTS_PER_PLAN
+from autoscaler.planner.working_copy.job_speed import worthwhile_size
 
 OWNERS_WISH = {Cause.EDIT, Cause.LOST_NODE, Cause.PREEMPTION}  # these may take a job below its minimum, or all of it
 
@@ -130,6 +131,8 @@ def check_exchange_at_rest(view, policy):
     size = {job.name: sum(p.job == job.name and p.role is Role.TRAINER for p in view.pods) for job in running}
     for poor in running:
         following = poor.trainer.next_size(size[poor.name])
+        if following is not None and following > worthwhile_size(poor):
+            continue
         for rich in running:
             if following is None or rich is poor or rich.priority != poor.priority:
                 continue

@@ -26,6 +26,7 @@ from autoscaler.domain import (
     TrainerSpec,
     Workload,
 )
+from autoscaler.throughput import CurveShape, FittedCurve
 from tests.property.planner_cases import NO_GATES
 from tests.unit.clusters.memory_cluster import MemoryCluster
 
@@ -117,6 +118,7 @@ def trainers(
     sizes_listed = draw(listed_sizes(low, 2 if "pairs" in kind else 1)) if "listed" in kind else ()
     spec = TrainerSpec(
         shape=bound_to(draw(shapes), draw(bindings)),
+        efficiency=draw(often(0.0, 0.7)),
         min_replicas=low,
         max_replicas=sizes_listed[-1] if sizes_listed else low + more,
         step=2 if kind in {"twos", "pairs"} else 1,
@@ -145,6 +147,15 @@ def servers(draw):
     )
 
 
+bent = CurveShape(work=1.0, serial=0.1)
+throughputs = often(
+    None,
+    FittedCurve(expected=bent, favourable=bent, sizes=(2, 4)),
+    FittedCurve(expected=CurveShape(work=2.0), favourable=CurveShape(work=2.0), sizes=(2, 3)),
+    FittedCurve(expected=bent, favourable=bent, sizes=(3,)),
+)
+
+
 @st.composite
 def jobs(draw, name, **trainer):
     """A job with everything that a document can say, and what jobs tell of themselves."""
@@ -162,6 +173,7 @@ def jobs(draw, name, **trainer):
         resize_cost_s=draw(often(0.0, 5.0)),
         resize_pause_s=draw(often(0.0, 0.05, 5.0)),
         remaining_s=draw(often(None, 4.0, 1e6)),
+        throughput=draw(throughputs),
     )
 
 

@@ -9,8 +9,10 @@ from autoscaler.domain import Bottleneck, JobState, PodPhase, Policy, Role, Tier
 from autoscaler.planner import plan
 from autoscaler.planner.counterfactual import ChangeKind, PlanInputs, explain, size_after, without_windows
 from autoscaler.planner.counterfactual.increments import unit_for
+from autoscaler.planner.counterfactual.job_changes import is_possible
 from autoscaler.planner.counterfactual.priority_changes import weight_unit
 from autoscaler.planner.counterfactual.search import missing_of
+from autoscaler.planner.working_copy.job_speed import worthwhile_size
 from tests.property.planner_cases import Driver
 from tests.property.planner_checks import can_place, free_on, is_over_quota, pods_of_step
 from tests.property.planner_draws import clusters, gated_policies, open_policies, policies, stories
@@ -18,7 +20,7 @@ from tests.property.planner_draws import clusters, gated_policies, open_policies
 DEPTH = settings.default.max_examples // 100  # 10 in the deep profile
 
 
-def smaller(change, moment, missing):
+def smaller(change, moment, missing):  # noqa: C901 - one case for each
     """All smaller changes of the kind, in its unit; nothing at all is the smallest."""
     match change.kind:
         case ChangeKind.MAX:
@@ -27,8 +29,13 @@ def smaller(change, moment, missing):
             return [replace(change, to=to) for to in range(change.before, change.to, weight_unit(change.before))]
         case ChangeKind.PRIORITY:
             return [replace(change, to=to) for to in range(change.before, change.to)]
-        case ChangeKind.STEP | ChangeKind.MIN | ChangeKind.HEADROOM:
+        case ChangeKind.STEP | ChangeKind.HEADROOM:
             return [replace(change, to=to) for to in range(change.before, change.to, -1)]
+        case ChangeKind.MIN:  # what a pinned size allows of them
+            spec, tried = moment.job(change.job).trainer, range(change.before, change.to, -1)
+            return [replace(change, to=to) for to in tried if is_possible(spec, min_replicas=to)]
+        case ChangeKind.EFFICIENCY:
+            return [replace(change, to=change.to + 0.05)] if change.to + 0.05 < change.before else []
         case ChangeKind.RESOURCE | ChangeKind.QUOTA:
             unit = unit_for(change.resource, missing.amount(change.resource))
             return [replace(change, added=added) for added in range(0, change.added, unit)]
@@ -107,7 +114,7 @@ def test_an_active_job_has_an_answer(cluster, story, policy):
 
 @settings(max_examples=60 * DEPTH)
 @given(clusters(), stories(), policies(has_gates=False, has_device_reserve=False))
-def test_every_bottleneck_is_true(cluster, story, policy):
+def test_every_bottleneck_is_true(cluster, story, policy):  # noqa: C901 - one case for each
     """At rest one more step really fails, for the reason that is named."""
     moment = lived(cluster, story, policy)
     decided = plan(moment.view, moment.policy, moment.now_s)
@@ -122,6 +129,9 @@ def test_every_bottleneck_is_true(cluster, story, policy):
             case Bottleneck.MAX:
                 assert step == 0
                 assert decision.now == job.trainer.largest_allowed(job.trainer.max_replicas)
+            case Bottleneck.EFFICIENCY:
+                assert step > 0
+                assert following > worthwhile_size(job)
             case Bottleneck.PINNED:
                 assert decision.now == job.trainer.pinned_replicas
             case Bottleneck.QUOTA:

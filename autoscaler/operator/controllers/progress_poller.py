@@ -32,11 +32,13 @@ from autoscaler.jobs.progress import (
 )
 from autoscaler.jobs.progress_events import progress_events
 from autoscaler.jobs.server_ratio import ServerRatio, observe_ratio
+from autoscaler.jobs.throughput_watch import ThroughputWatch, observe_throughput
 from autoscaler.jobs.trainer_ledger import TrainerVerdict, judge_all, observe_ledger
 from autoscaler.operator.controllers.master_client import MasterClient
 from autoscaler.operator.controllers.server_drain import ServerDrains
 from autoscaler.operator.job.job_pods import active_pods, role_of
 from autoscaler.operator.job.job_record import JobRecord, bucket_owners_of, emptied_servers, released_servers
+from autoscaler.operator.job.throughput_status import setting_of
 from autoscaler.operator.store.event_recorder import JobEvent
 from autoscaler.operator.store.job_store import JobStore
 
@@ -172,6 +174,7 @@ class ProgressPoller:
             | released_servers(job, active_pods(store.objects.pods(job), Role.SERVER), progress),
             emptied=emptied_servers(record, servers, progress),
             ratio=self._measure_ratio(record, progress),
+            throughput=self._measure_throughput(record, progress),
         )
         self._judge_trainers(record, progress)
         if bucket_owners_of(store.records[job.key], now_s) != owning:
@@ -239,6 +242,23 @@ class ProgressPoller:
             self._store.events.emit(record.job, JobEvent(reason="RatioMeasured", message=ratio.describe_change(before)))
             self._store.request_plan()
         return ratio
+
+    def _measure_throughput(self, record: JobRecord, progress: JobProgress) -> ThroughputWatch:
+        """Return what is known of the job's throughput by size; a new curve is planned with."""
+        store, job, before = self._store, record.job, record.throughput
+        trainers = active_pods(store.objects.pods(job), Role.TRAINER)
+        labels = store.objects.labels_of({text(raw, "spec", "nodeName") for raw in trainers})
+        now_s = store.clock()
+        watch = observe_throughput(
+            before,
+            progress,
+            setting=setting_of(job, trainers, labels),
+            now_s=now_s,
+            unix_s=now_s - store.offset_s,
+        )
+        if watch.curve != before.curve:
+            store.request_plan()
+        return watch
 
 
 def pause_after(decode_s: float, *, pods: int) -> float:

@@ -21,6 +21,7 @@ from autoscaler.jobs.lifecycle import JobEnding, Life, LifeStage
 from autoscaler.jobs.progress import JobProgress, MissingAnswer
 from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S, STEADY_AFTER_S, pause_s
 from autoscaler.jobs.server_ratio import ServerRatio
+from autoscaler.jobs.throughput_watch import ThroughputWatch
 from autoscaler.jobs.trainer_ledger import LedgerHistory, TrainerVerdict
 from autoscaler.jobs.training_health import MasterContact, MasterReport
 from autoscaler.operator.job.job_pods import has_consistent_name, has_ended, is_leaving, ordinal_of, uid_of
@@ -63,6 +64,7 @@ class JobRecord:
     checkpoint_at_s: float = -inf  # last known commit
     waiting_since_s: float | None = None  # since when the job waits for capacity to start; None while suspended
     ratio: ServerRatio = field(default_factory=ServerRatio)  # where it is measured
+    throughput: ThroughputWatch = field(default_factory=ThroughputWatch)  # measured at each of its sizes
     leader: str = ""  # the master's pod that answered last
     server_failures: int = 0  # of servers, in a row
     server_failed_at_s: float = -inf
@@ -95,6 +97,7 @@ def facts_of(record: JobRecord, now_s: float) -> JobRuntime:
         trainers_per_server=record.ratio.trainers_per_server if is_ratio_measured(record.job) else None,
         waiting_share=0.0 if progress is None else round(progress.waiting_share * WAITING_STEPS) / WAITING_STEPS,
         resize_pause_s=0.0 if progress is None else float(f"{progress.resize_pause_s:.2g}"),
+        throughput=record.throughput.curve,
         avoided_nodes=blocked_nodes(record.blocklist, now_s),
         bucket_owners=bucket_owners_of(record, now_s),
         idle=idle_trainers_of(record),

@@ -14,13 +14,14 @@ from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
 from autoscaler.clusters.kubernetes.objects.fields import part, parts, text, to_time
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE, TIER
-from autoscaler.domain import Role, Tier
+from autoscaler.domain import Bottleneck, Role, Tier
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.lifecycle import JobEnding, LifeStage
 from autoscaler.manifests.api_types import ReplicaBounds
 from autoscaler.operator.job.job_pods import has_ended, is_leaving, is_ready, role_of, uid_of
 from autoscaler.operator.job.job_record import JobRecord, is_ratio_measured
 from autoscaler.operator.job.pod_termination import termination_of
+from autoscaler.operator.job.throughput_status import throughput_status
 from autoscaler.operator.status import conditions
 from autoscaler.operator.status.condition_rules import conditions_of, main_reason
 from autoscaler.operator.status.conditions import ConditionType
@@ -57,6 +58,10 @@ def status_of(inputs: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
         status["progress"] = _progress(record, offset_s)
     elif (standing_progress := inputs.previous.get("progress")) is not None:
         status["progress"] = standing_progress  # of an earlier master, until this one answers
+    decision = inputs.plan_report.decision
+    is_full = decision is not None and decision.bottleneck is Bottleneck.EFFICIENCY
+    if throughput := throughput_status(record.throughput, decision.target if decision and is_full else None):
+        status["throughput"] = throughput
     life = record.life
     has_begun = bool(inputs.pods) or life.ending is not None or "startTime" in inputs.previous
     if record.waiting_since_s is not None:

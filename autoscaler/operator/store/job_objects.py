@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS, Kind
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS, Kind
 from autoscaler.clusters.kubernetes.cache.object_cache import Key, ObjectCache
 from autoscaler.clusters.kubernetes.cluster_view import ViewBuilder
-from autoscaler.clusters.kubernetes.objects.fields import controller_of, text
+from autoscaler.clusters.kubernetes.objects.fields import controller_of, part, text
 from autoscaler.clusters.kubernetes.objects.labels import JOB
 from autoscaler.clusters.kubernetes.objects.names import job_key, master_name, split_key
 from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
@@ -93,6 +93,11 @@ class JobObjects:
         if raw is None or controller_of(raw).get("uid") != job.uid or raw["metadata"].get("deletionTimestamp"):
             return None
         return raw
+
+    def labels_of(self, nodes: Iterable[str]) -> dict[str, Mapping[str, str]]:
+        """Return the labels of these nodes, of those that exist."""
+        found = {name: self.cache.get(NODES, ("", name)) for name in nodes}
+        return {name: part(raw, "metadata", "labels") for name, raw in found.items() if raw is not None}
 
     def priority(self, job: KubeJob) -> int | None:
         """Return the value of the job's priority class; None: there is no such class."""

@@ -24,6 +24,7 @@ class ChangeKind(StrEnum):
     RESUME = "Resume"
     PIN = "Pin"
     MAX = "Max"
+    EFFICIENCY = "Efficiency"
     OPEN = "Open"
     HEADROOM = "Headroom"
     QUOTA = "Quota"
@@ -139,4 +140,5 @@ def without_windows(policy: Policy) -> Policy:
         server_moves_per_minute=0,
         server_moves_percent_per_minute=0,
         preempted_pause_s=0.0,
+        observing_s=0.0,
     )

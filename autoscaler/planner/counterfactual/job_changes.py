@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, ClassVar, Final
 
 from autoscaler.domain import Job, JobName, JobState, TrainerSpec
@@ -74,6 +75,26 @@ class ShortenStep(NumberChange):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LowerEfficiency:
+    """Less asked of each further trainer; 0: nothing."""
+
+    job: JobName
+    before: float
+    to: float
+    kind: ChangeKind = ChangeKind.EFFICIENCY
+
+    @property
+    def amount(self) -> float:
+        return self.before - self.to
+
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
+        return inputs.with_job(edited(inputs.job(self.job), efficiency=self.to))
+
+    def describe(self) -> str:
+        return f"trainer.efficiency {self.to:g} in place of {self.before:g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddSize(NumberChange):
     """One more size in the list, `before` being the next one that it has."""
 
@@ -137,6 +158,14 @@ def resume_ladders(job: Job) -> Iterator[Ladder]:
     """Yield the end of a suspension."""
     if job.state is JobState.SUSPENDED:
         yield [Resume(job=job.name)]
+
+
+def efficiency_ladders(job: Job) -> Iterator[Ladder]:
+    """Yield what less could be asked of a trainer, in twentieths, down to nothing."""
+    asked = job.trainer.efficiency
+    if asked:
+        twentieths = range(ceil(asked * 20) - 1, -1, -1)
+        yield [LowerEfficiency(job=job.name, before=asked, to=number / 20) for number in twentieths]
 
 
 def min_ladders(job: Job) -> Iterator[Ladder]:

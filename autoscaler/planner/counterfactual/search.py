@@ -42,6 +42,7 @@ PRECEDENCE: Final = (ChangeKind.WEIGHT, ChangeKind.PRIORITY)
 
 KINDS_BY_BOTTLENECK: Final[Mapping[Bottleneck, tuple[ChangeKind, ...]]] = {
     Bottleneck.MAX: (ChangeKind.MAX,),
+    Bottleneck.EFFICIENCY: (ChangeKind.EFFICIENCY,),
     Bottleneck.PINNED: (ChangeKind.PIN,),
     Bottleneck.NOT_ACTIVE: (ChangeKind.RESUME,),
     Bottleneck.STALE_VIEW: (ChangeKind.VIEW,),
@@ -52,7 +53,12 @@ KINDS_BY_BOTTLENECK: Final[Mapping[Bottleneck, tuple[ChangeKind, ...]]] = {
 
 PAIRS: Final = (
     (ChangeKind.PIN, ChangeKind.MAX),
-    *((gate, other) for gate in (ChangeKind.RESUME, ChangeKind.PIN) for other in (*PRECEDENCE, *CAPACITY)),
+    (ChangeKind.MAX, ChangeKind.EFFICIENCY),
+    *(
+        (gate, other)
+        for gate in (ChangeKind.RESUME, ChangeKind.PIN, ChangeKind.EFFICIENCY)
+        for other in (*PRECEDENCE, *CAPACITY)
+    ),
     *(
         (ChangeKind.MAX, other) for other in (*PRECEDENCE, *CAPACITY) if other not in {ChangeKind.STEP, ChangeKind.MIN}
     ),  # they change its sizes
@@ -185,6 +191,7 @@ def ladders(kind: ChangeKind, inputs: PlanInputs, job: Job, missing: Resources, 
         ChangeKind.RESUME: lambda: job_changes.resume_ladders(job),
         ChangeKind.PIN: lambda: job_changes.pin_ladders(job),
         ChangeKind.MAX: lambda: job_changes.max_ladders(job),
+        ChangeKind.EFFICIENCY: lambda: job_changes.efficiency_ladders(job),
         ChangeKind.STEP: lambda: job_changes.step_ladders(job, size),
         ChangeKind.MIN: lambda: job_changes.min_ladders(job) if is_waiting else iter(()),
         ChangeKind.WEIGHT: lambda: priority_changes.weight_ladders(inputs, job),

@@ -25,6 +25,7 @@ LEFT: Final[Mapping[Cause, str]] = {
     Cause.RATIO: "removed {pods}: its trainers need fewer servers",
     Cause.IDLE: "gave {pods} on {nodes}, which did no work, to job {beneficiary}",
     Cause.HUNG: "replaces {pods} on {nodes}: the script hangs and its GPU does nothing",
+    Cause.EFFICIENCY: "gave back {pods}: {why}",
     Cause.STEP: "removed {pods}: too few for a whole step",
     Cause.DEFRAGMENTATION: "gave {pods} to a server on {nodes}; more trainers fit on the node that the server leaves",
 }
@@ -57,7 +58,7 @@ def describe_leaving(job: PlannedJob) -> str:
             if len(removed) == 1
             else f"removes {pods}: {beneficiary} run where they waste less"
         )
-    return LEFT[cause].format(pods=pods, beneficiary=beneficiary, nodes=node_list(removed))
+    return LEFT[cause].format(pods=pods, beneficiary=beneficiary, nodes=node_list(removed), why=why_given_back(job))
 
 
 def describe_moving(job: PlannedJob) -> str:
@@ -81,6 +82,13 @@ def why_edited(job: PlannedJob) -> str:
     if job.spec.state is not JobState.ACTIVE:
         return f"the job is {job.spec.state}"
     return f"trainer.replicas is {spec.pinned_replicas}" if spec.pinned_replicas else f"at most {spec.ceiling} allowed"
+
+
+def why_given_back(job: PlannedJob) -> str:
+    """Why trainers leave for the job's efficiency."""
+    if job.is_probing:
+        return f"measures its throughput at {job.size} trainers, which tells how many pay"
+    return f"beyond {job.size} each adds less than {job.spec.trainer.efficiency:g} of a trainer"
 
 
 def pinned_servers(job: PlannedJob) -> str:

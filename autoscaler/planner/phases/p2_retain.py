@@ -21,6 +21,7 @@ from autoscaler.planner.placement.core_placement import (
     try_place_reclaiming,
 )
 from autoscaler.planner.sharing.change_limits import shrink_opens_at
+from autoscaler.planner.sharing.efficiency import release_inefficient
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.ranks import removal_order
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
@@ -51,6 +52,7 @@ def release_disallowed(copy: WorkingCopy, job: PlannedJob) -> None:
             excess = len(job.trainers) - job.ceiling
             if excess > 0:
                 copy.remove(job, removal_order(copy, job)[:excess], Cause.EDIT, beneficiary=JobSetting("spec.trainer"))
+            release_inefficient(copy, job)
         case state:
             assert_never(state)
 

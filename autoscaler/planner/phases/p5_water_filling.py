@@ -14,6 +14,7 @@ from autoscaler.domain import Bottleneck, Cause, Role
 from autoscaler.planner.formatting import describe_shape
 from autoscaler.planner.placement.colocation import Bundle, bundles_of, nodes_for
 from autoscaler.planner.placement.node_choice import least_waste
+from autoscaler.planner.sharing.efficiency import block_by_efficiency
 from autoscaler.planner.sharing.elastic_servers import (
     awaits_servers,
     place_servers,
@@ -150,9 +151,14 @@ def has_minimum(copy: WorkingCopy, job: PlannedJob) -> bool:
 
 
 def block_at_ceiling(job: PlannedJob) -> None:
-    """Record that the job has all that it may have."""
+    """Record that the job has all that it may have, or all that pays."""
     spec = job.spec.trainer
-    if spec.pinned_replicas:
+    following = spec.next_size(job.size)
+    if job.is_probing:
+        job.block(Bottleneck.EFFICIENCY, f"its throughput is measured at {job.size} trainers")
+    elif following is not None:
+        block_by_efficiency(job, following)
+    elif spec.pinned_replicas:
         job.block(Bottleneck.PINNED, f"trainer.replicas pins it at {spec.pinned_replicas}")
     else:
         job.block(Bottleneck.MAX, f"at maxReplicas {spec.max_replicas}")

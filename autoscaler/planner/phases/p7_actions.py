@@ -28,8 +28,10 @@ from autoscaler.planner.formatting import counted
 from autoscaler.planner.sharing.change_limits import (
     changes_left,
     growth_opens_at,
+    is_measured,
     leaves_at,
     next_change_at,
+    resize_of,
     shrink_opens_at,
 )
 from autoscaler.planner.sharing.elastic_servers import release_servers
@@ -82,7 +84,9 @@ def gate_growth(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None
     if not growth or not job.is_running:
         return
     opens_at_s = growth_opens_at(copy, job.spec)
-    bottleneck, why = Bottleneck.COOLDOWN, "window after a change"
+    is_measuring = is_measured(job.spec, resize_of(copy, job.spec).shrunk_at_s)
+    why = f"its throughput is measured at {job.now} trainers" if is_measuring else "window after a change"
+    bottleneck = Bottleneck.COOLDOWN
     if copy.now_s >= opens_at_s and not is_allowed:
         opens_at_s = next_change_at(copy)
         bottleneck, why = Bottleneck.BUDGET, f"at most {copy.policy.resizes_per_minute} resizes a minute"

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from math import inf, isnan
 
 from autoscaler.domain import Job, Pod, Policy, ResizeTimes, Role
+from autoscaler.planner.working_copy.job_speed import worth_of
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
@@ -23,7 +24,14 @@ def growth_opens_at(copy: WorkingCopy, job: Job) -> float:
     """When the job may grow."""
     last = resize_of(copy, job).shrunk_at_s
     preempted_s = copy.carried.preempted_at_s.get(job.name, -inf) + copy.policy.preempted_pause_s
-    return max(started_after(copy, job, last) + copy.policy.up_window_s, copy.quiet_from_s, preempted_s)
+    window_s = max(copy.policy.up_window_s, copy.policy.observing_s if is_measured(job, last) else 0.0)
+    return max(started_after(copy, job, last) + window_s, copy.quiet_from_s, preempted_s)
+
+
+def is_measured(job: Job, shrunk_at_s: float | None) -> bool:
+    """True if a job that was seen at one size only has shrunk: it grows again once this size is seen too."""
+    is_asked = bool(job.trainer.efficiency) and job.throughput is not None and not job.throughput.is_known
+    return is_asked and shrunk_at_s is not None
 
 
 def shrink_opens_at(copy: WorkingCopy, job: Job) -> float:
@@ -102,8 +110,11 @@ def moves_pay_off(policy: Policy, jobs: Sequence[tuple[Job, int]], gained: float
 
 
 def gain_of(policy: Policy, job: Job, size: int, target: int) -> float:
-    """Return the trainer-seconds that growth gains beyond its cost; a job that is nearly done gains little."""
-    return (target - size) * horizon_s(policy, job) - size * job.pause_s
+    """Return the trainer-seconds that growth gains beyond its cost, by the observed throughput where there is one.
+
+    A job that is nearly done gains little."""
+    now = worth_of(job, size)
+    return (worth_of(job, target) - now) * horizon_s(policy, job) - now * job.pause_s
 
 
 def horizon_s(policy: Policy, job: Job) -> float:

@@ -141,11 +141,14 @@ def growth_key(copy: WorkingCopy, job: PlannedJob) -> GrowthKey:
 
 
 def step_of(job: PlannedJob) -> int:
-    """Return how many trainers the next size adds; 0 at the ceiling."""
+    """Return how many trainers the next size adds; 0 at the ceiling, and where they would bring too little."""
     size = job.size
+    if job.is_probing:
+        return 0
     if job.next_step is None or job.next_step[0] != size:
         following = job.spec.trainer.next_size(size)
-        job.next_step = (size, 0 if following is None else following - size)
+        pays = following is not None and (following <= job.worthwhile or size < job.spec.trainer.min_replicas)
+        job.next_step = (size, following - size if following is not None and pays else 0)
     return job.next_step[1]
 
 

@@ -96,6 +96,8 @@ class PlannedJob:
     rates: ColumnAmounts = ()  # what one unit of each resource adds to the weighted share
     server_limit: int = 0  # servers that the job may have at most
     ceiling: int = 0  # the size that the job would have on an endless cluster
+    worthwhile: int = 0  # the largest size that `TrainerSpec.efficiency` allows it; the ceiling while that is not known
+    is_probing: bool = False  # this plan makes it smaller to measure its throughput there
     now: int = 0  # trainers that count as size in the view
     servers_now: int = 0  # likewise
     is_steady: bool = False  # in the view: runs with all that it must have, at an allowed size, and nothing is due
@@ -169,6 +171,13 @@ class PlannedJob:
         return len(self.trainers) + self.coming_trainers
 
     @property
+    def is_questioned(self) -> bool:
+        """True if `sharing.efficiency` may want it smaller: it is beyond what pays, or was seen at one size only."""
+        if self.spec.throughput is None or not self.spec.trainer.efficiency:
+            return False
+        return len(self.trainers) > self.worthwhile or not self.spec.throughput.is_known
+
+    @property
     def spare(self) -> int:
         """Trainers that can be taken without touching the minimum."""
         return max(0, len(self.trainers) - self.spec.trainer.min_replicas)
@@ -223,12 +232,13 @@ class PlannedJob:
         is_whole = is_active and not self.missing(capabilities)
         self.is_degraded = is_active and not is_whole
         has_core = self.core >= spec.min_replicas
-        is_allowed = size <= self.ceiling and size == spec.largest_allowed(size)
+        is_allowed = size <= self.ceiling and size == spec.largest_allowed(size) and not self.is_questioned
         has_fixed_servers = self.spec.servers is None or not capabilities.servers_elastic
         has_fixed_servers &= all(pod.replaces is None for pod in self.servers)
         has_fixed_servers &= not self.spec.idle
         self.is_steady = is_whole and has_core and is_allowed and has_fixed_servers and self.spec.hold_until_s <= 0.0
-        self.can_grow = self.is_steady and size < self.ceiling and spec.next_size(size) is not None
+        following = spec.next_size(size)
+        self.can_grow = self.is_steady and following is not None and following <= self.worthwhile
 
     def next_trainer_tier(self) -> Tier:
         """Return CORE while the job has fewer core trainers than its minimum (`beside-the-scheduler.md` 6)."""
@@ -265,7 +275,7 @@ class PlannedJob:
     def reset(self) -> None:
         """Drop what phases recorded without moving a pod, which is not in the log, for the next plan."""
         self.bottleneck, self.message, self.until_s, self.held_up_by, self.touched = None, "", None, (), -1
-        self.is_starting, self.waiting_growth, self.moving = False, 0, []
+        self.is_starting, self.waiting_growth, self.moving, self.is_probing = False, 0, [], False
 
     def block(
         self,

@@ -14,6 +14,7 @@ from typing import Any
 
 from autoscaler.domain import ClusterView, Job, JobName, Pod, PodName, PodPhase, Role, Shape, Tier
 from autoscaler.planner.working_copy.free_capacity import FreeCapacity
+from autoscaler.planner.working_copy.job_speed import worthwhile_size
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.shapes import Shapes, offered_by, unit_of
 
@@ -176,6 +177,7 @@ class ViewIndex:
     def _build(self, job: Job) -> PlannedJob:
         """Sort a job's pods by role and state, and add them up."""
         planned = PlannedJob(spec=job, shapes=shapes_of(self.shapes, job), ceiling=job.trainer.ceiling)
+        planned.worthwhile = worthwhile_size(job)
         elastic = job.servers if self.view.capabilities.servers_elastic else None
         planned.server_limit = job.server_count if elastic is None else elastic.max_replicas
         planned.trainer_amounts = self.capacity.request_amounts(planned.shapes[Role.TRAINER])

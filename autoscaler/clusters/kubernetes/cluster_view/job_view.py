@@ -26,6 +26,7 @@ from autoscaler.domain.view import check
 from autoscaler.errors import InvalidSpecError
 from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 from autoscaler.manifests.api_types import Mode
+from autoscaler.throughput import FittedCurve
 
 NEVER_S: Final = 1e15
 """An instant that never comes."""
@@ -42,6 +43,7 @@ class JobRuntime:
     trainers_per_server: int | None = None  # measured; None: as its spec says
     waiting_share: float = 0.0  # of its trainers' time, 0 to 1: waiting for parameter servers, in a group for data
     resize_pause_s: float = 0.0  # of all trainers of a group, as its master measured it; 0: not measured
+    throughput: FittedCurve | None = None  # by its size, as observed
     avoided_nodes: frozenset[NodeName] = frozenset()  # nodes where its pods keep failing
     bucket_owners: BucketOwners | None = None  # which of its servers own buckets; None: unknown now
     idle: tuple[IdleTrainer, ...] = ()  # its trainers that do no work
@@ -49,7 +51,16 @@ class JobRuntime:
 
 RuntimeOf: TypeAlias = Callable[[KubeJob], JobRuntime]
 
-_LIFE: Final = ("state", "hold_until_s", "checkpoint_age_s", "remaining_s", "waiting_share", "resize_pause_s", "idle")
+_LIFE: Final = (
+    "state",
+    "hold_until_s",
+    "checkpoint_age_s",
+    "remaining_s",
+    "waiting_share",
+    "resize_pause_s",
+    "throughput",
+    "idle",
+)
 _life_of: Final = attrgetter(*_LIFE)
 
 

@@ -1,0 +1,60 @@
+"""Throughput of a job in its status, and the setting under which it is measured.  Pure (ADR 0267).
+
+The points outlive the operator there, and `edl describe` draws them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
+from autoscaler.clusters.kubernetes.objects.fields import parts, text
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
+from autoscaler.jobs.throughput_watch import ThroughputWatch, points_in_status, points_of
+
+HARDWARE_LABELS: Final = ("nvidia.com/gpu.product", "node.kubernetes.io/instance-type")
+"""The first of these that a node has names its hardware."""
+
+LONGEST_SETTING: Final = 128
+
+
+def setting_of(job: KubeJob, trainers: Iterable[RawRead], labels_of: Mapping[str, Mapping[str, str]]) -> str:
+    """Return batch size and hardware of a job as text; points of different texts are never compared.
+
+    `labels_of`: labels by the name of the node. The batch is known if the job's file names it.
+    """
+    nodes = {text(raw, "spec", "nodeName") for raw in trainers}
+    kinds = {kind for name in nodes if (kind := hardware_of(labels_of.get(name, {})))}
+    group = job.spec.group
+    batch = f"batch {group.global_batch}" if group is not None and group.global_batch else ""
+    return ", ".join(filter(None, (batch, " + ".join(sorted(kinds)))))[:LONGEST_SETTING]
+
+
+def hardware_of(labels: Mapping[str, str]) -> str:
+    """Return a node's hardware; empty if its labels do not name it."""
+    return next((labels[label] for label in HARDWARE_LABELS if labels.get(label)), "")
+
+
+def throughput_in_status(status: RawRead) -> ThroughputWatch:
+    """Return what an earlier leader measured of the job."""
+    return points_in_status(parts(status, "throughput", "points"))
+
+
+def throughput_status(watch: ThroughputWatch, worthwhile: int | None) -> dict[str, Any]:
+    """Return the part of the status; empty without a point.  `worthwhile`: the size at which growth has stopped."""
+    if not watch.log.points:
+        return {}
+    report: dict[str, Any] = {"points": points_of(watch.log), "setting": watch.setting}
+    if watch.curve is not None and watch.curve.is_known:
+        shape = watch.curve.expected
+        report["curve"] = {
+            "work": shape.work,
+            "serial": shape.serial,
+            "exchange": shape.exchange,
+            "overlap": shape.overlap,
+            "error": watch.curve.error,
+        }
+        if worthwhile is not None:
+            report["worthwhile"] = worthwhile
+    return report
