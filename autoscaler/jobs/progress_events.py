@@ -78,10 +78,11 @@ def _describe_take_over(server: str, count: int) -> str:
 
 def early_exit_problem(progress: JobProgress | None, *, has_servers: bool, is_group: bool) -> str:
     """Return what a trainer did wrong that ended with 0 before the data had ended, to follow "exited with code 0"."""
-    if progress is None or progress.epochs:
+    if progress is not None and progress.epochs:
         text = ", but the data set is not finished: a script must not end before its loop over the session's data set"
         return f"{text}; in PyTorch, loader.stop() ends the job early" if is_group else text
-    text = ", but no trainer has declared a data set: "
+    known = "nothing is known of a data set yet" if progress is None else "no trainer has declared a data set"
+    text = f", but {known}: "
     if is_group:
         return f"{text}the script of a group names its model by replicate(...) and loops over its steps"
     text += "a script loops over session.dataset(...)"

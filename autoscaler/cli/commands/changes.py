@@ -81,7 +81,7 @@ def uncordon(*, kind: str, name: str, selector: PlaceSelector) -> None:
 @target_argument("tj/NAME")
 @place_options
 def suspend(*, kind: str, name: str, selector: PlaceSelector) -> None:
-    """Delete all pods of a job and keep the job.
+    """Commit a checkpoint, then delete all pods of a job; the job stays.
 
     \b
     edl suspend tj/digits
