@@ -65,9 +65,7 @@ class JobProgress:
     buckets: tuple[tuple[int, int], ...] = ()  # a server's ordinal, and how many it owns: of the servers that it knows
     copies: int = 1  # of each bucket, while there are servers for them
     single_copy_buckets: int = 0  # buckets that have one copy where two are wanted
-    buckets_taken_over: tuple[
-        tuple[str, int], ...
-    ] = ()  # a server, and how many buckets of lost ones it has, by this master
+    buckets_taken_over: tuple[tuple[str, int], ...] = ()  # by server: buckets of lost servers, in this term
     training: int = 0  # trainers that are connected and complete batches
     samples_per_s: float = 0.0
     waiting_share: float = 0.0  # of the trainers' time, on average: for servers to answer pulls and pushes

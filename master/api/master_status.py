@@ -93,9 +93,7 @@ class JobStatus:
     term: Term
     lineage: Lineage
     head: ManifestId | None
-    checkpoint_age_s: (
-        float | None
-    )  # since its commit; by the calendar if by an earlier master; None: no head, or unknown
+    checkpoint_age_s: float | None  # since its commit, by the calendar if by an earlier master; None: no head, unknown
     epochs: int
     epoch_size: int
     positions: PositionCounts

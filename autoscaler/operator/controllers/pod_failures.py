@@ -150,9 +150,8 @@ class PodFailures:
         if record is None:
             return
         if role is Role.TRAINER and end.code == 0 and record.progress is not None and record.progress.is_trained:
-            self._store.change(
-                job, handled=record.handled | {end.uid}
-            )  # the master reported the end; a final save may still run
+            # The master reported the end; a final save may still run.
+            self._store.change(job, handled=record.handled | {end.uid})
             self._reporter.handle_departure(job, role, end)
             return
         if role is Role.SERVER and was_released(raw, end, record):

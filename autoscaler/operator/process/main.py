@@ -145,8 +145,6 @@ def set_up_logs(level: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    logging.getLogger("kopf._core.reactor.running").setLevel(
-        logging.ERROR
-    )  # asyncio's own handler would swallow signals
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # asyncio's handler would swallow signals
     for name in _NO_INFO_LOGS:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(level)))

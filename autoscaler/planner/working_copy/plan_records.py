@@ -58,9 +58,7 @@ class ExternalDemand:
     """Pods that EDL does not own: who waits for a node, who is still unserved, and the plan's answer to each."""
 
     waiting: Sequence[Pod] = ()  # for a node
-    pod_count_by_workload: Mapping[str | None, int] = field(
-        default_factory=dict
-    )  # pods by workload, terminating ones apart
+    pod_count_by_workload: Mapping[str | None, int] = field(default_factory=dict)  # terminating pods apart
     unserved: list[Want] = field(default_factory=list)
     answers: list[DemandAnswer] = field(default_factory=list)
     unused_capacity: set[str] = field(default_factory=set)  # pods that are marked unschedulable although they fit

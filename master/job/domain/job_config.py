@@ -31,9 +31,7 @@ class JobConfig:
     backup_window_ns: int = SECOND // 2  # ... and a server without which nothing is lost (rule 62)
     silence_window_ns: int = 2 * SECOND  # a backup that its owner reports silent must answer the master within this
     unreachable_after_ns: int = 10 * SECOND  # ... and one that is silent to its owner alone is left out after this
-    backup_owners_window_ns: int = (
-        4 * SECOND
-    )  # a new master waits this long, from the first server on, for owners with backups
+    backup_owners_window_ns: int = 4 * SECOND  # a new master waits, from the first server on, for owners with backups
     owners_window_ns: int = 30 * SECOND  # a new master waits this long for owners that the job can do without
     lease_floor_ns: int = 10 * SECOND  # a trainer without progress this long loses its leases at the earliest
     lease_first_ns: int = 120 * SECOND  # ... but from its first lease on this long for its first step, if it reports
@@ -51,9 +49,7 @@ class JobConfig:
     answer_timeout_ns: int = 5 * SECOND  # what a server has not answered is resent after this
     moves_at_once: int = 16  # buckets on the way at once from or to one server (`move_admission`)
     moving_bytes: int = 32 << 20  # ... and their size, where servers have reported it; they freeze fewer at once
-    move_timeout_ns: int = (
-        10 * SECOND
-    )  # from each intent on; then the move is undone, since pushes wait for it (rule 53)
+    move_timeout_ns: int = 10 * SECOND  # from each intent on; then the move is undone: pushes wait for it (rule 53)
     move_again_ns: int = 5 * SECOND  # until late moves are retried; doubles each time, since pushes waited in vain
 
     quarantine_after: int = 3  # failures of different incarnations with the same positions in flight (M4)

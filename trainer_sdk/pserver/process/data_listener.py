@@ -57,9 +57,8 @@ class DataListener(ConnectionListener):
         match frame.kind:
             case FrameKind.PUSH:
                 answer = self._service.push(decode_push(frame.head), body, arriving.receive)
-                channel.send(
-                    FrameKind.PUSH_ANSWER, encode_push_answer(answer), more=channel.has_input()
-                )  # a pull follows
+                is_followed = channel.has_input()  # by a pull
+                channel.send(FrameKind.PUSH_ANSWER, encode_push_answer(answer), more=is_followed)
             case FrameKind.PULL:
                 arriving.receive(body, body.nbytes)
                 pulled, pieces = self._service.pull(decode_pull(frame.head), body, pool)

@@ -53,9 +53,7 @@ class TrackedPods:
         self._unread: dict[Key, JobName] = {}  # unreadable pods: they stay in the view as they were
         self._expected = expected
         self._owning = bucket_owners
-        self._successors: set[Key] = (
-            set()
-        )  # servers that replace another one; their state depends on their job's master
+        self._successors: set[Key] = set()  # servers that replace another one: their job's master decides their state
         self._counted_on = Expectations()
         self._masters: dict[str, str] = {}  # NAMESPACE/DEPLOYMENT -> UID of its job
         self._ordinals: dict[str, int] = {}  # of masters' pods, by UID

@@ -93,9 +93,7 @@ class GangStarter:
         self._is_frozen = is_frozen
         self._pods = GangPods(store, views)
         self._lifts: dict[JobName, GateLift] = {}
-        self._masterless: set[JobName] = (
-            set()
-        )  # whose pods were all bound, and whose master was missing, at the last `settle`
+        self._masterless: set[JobName] = set()  # at the last `settle`: all pods bound, the master missing
         self._settled_at_s = -inf
         self._uids: Mapping[JobName, str] = {}  # of jobs, when they could last be read
 
