@@ -15,6 +15,7 @@ from autoscaler.cli.commands.export import export
 from autoscaler.cli.commands.launch import launch
 from autoscaler.cli.commands.operator import operator
 from autoscaler.cli.commands.run import run
+from autoscaler.cli.commands.top import top
 from autoscaler.cli.commands.validate import validate
 from autoscaler.cli.exit_codes import EXIT_CODES_HELP, CommandError, Exit
 from autoscaler.cli.terminal import reopen_closed_streams, replace_unencodable_characters
@@ -29,7 +30,8 @@ Start here:
   edl run job.yaml web.yaml              run it on this machine, with a live view
 \b
 From another terminal, while it runs; the same on a Kubernetes cluster:
-  edl get tj                             jobs; also: nodes, pods, deployments
+  edl get tj                             jobs; also: nodes, pods, deployments, gpus
+  edl top                                who holds GPUs, and who works
   edl scale deployment/web --replicas 6  more web load: watch jobs shrink
   edl describe tj/digits                 its state, pods and last decisions
   edl why tj/digits                      why this size, and what would give more
@@ -41,7 +43,7 @@ From another terminal, while it runs; the same on a Kubernetes cluster:
   edl export tj/digits model.npz         its model, as a file for other tools
 \b
 Objects are named as with kubectl: TYPE/NAME or TYPE NAME, where TYPE is
-tj (trainingjob), node, pod or deployment.
+tj (trainingjob), node, pod, deployment or gpus.
 \b
 Which run or cluster is meant:
   --run DIR                              that run on this machine
@@ -70,6 +72,7 @@ for command in (
     inspection.logs,
     inspection.events,
     inspection.wait,
+    top,
     planning.why,
     planning.plan,
     planning.what_if,

@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the domain is not for --help
     from autoscaler.domain import Job, Workload
+
+
+class TopSubject(StrEnum):
+    """What a line of `edl top` is of."""
+
+    JOBS = "jobs"
+    NODES = "nodes"
+    PODS = "pods"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

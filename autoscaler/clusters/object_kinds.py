@@ -1,4 +1,4 @@
-"""Kinds of objects on the command line, by kubectl's names: tj, node, pod, deployment."""
+"""Kinds of objects on the command line, by kubectl's names: tj, node, pod, deployment, gpus."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ OBJECT_KINDS: Final[Mapping[str, Sequence[str]]] = {
     "node": ("node", "nodes", "no"),
     "pod": ("pod", "pods", "po"),
     "deployment": ("deployment", "deployments", "deploy", "deployments.apps"),
+    "gpus": ("gpus", "gpu", "nodegpus", "nodegpus.edl.dev"),
 }
 """Each kind with its full names and short names."""
 

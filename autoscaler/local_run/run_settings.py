@@ -19,6 +19,11 @@ MOVING_SERVERS_POLICY: Final = Policy(burst_window_s=0.0)
 """The same policy with servers that move to where they waste least (ADR 0118)."""
 
 
+GPU_WINDOW_S: Final = 300.0
+LEAST_GPU_WINDOW_S: Final = 5.0
+"""Between two samples of `gpu_watch`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
     """Settings of a run.  `devices`: GPU numbers of each machine, in order; `parent`: where the run folder is made."""
@@ -33,6 +38,7 @@ class RunSettings:
     with_etcd: bool = True
     allows_shared_folders: bool = False  # for checkpoints: every user of this machine may write to them (ADR 0170)
     etcd: str = ""  # endpoints of one that runs already, for `with_etcd=False`
+    gpu_window_s: float = 0.0  # how long a GPU must not compute to count as held or free; 0: GPUs are not watched
     described: Mapping[str, Any] = field(default_factory=dict)  # more for run.json: the command line, say
 
     @property

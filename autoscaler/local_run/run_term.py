@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.clusters.local.control_plane.control_plane import ControlPlane
 from autoscaler.clusters.local.run_files.run_journal import RunJournal
+from autoscaler.domain import NodeName
 from autoscaler.jobs.master_connections import MasterConnections
 from autoscaler.local_run.decision_journal import DecisionJournal
 from autoscaler.local_run.hung_processes import HungProcesses
@@ -24,6 +25,9 @@ from autoscaler.operator.controllers.definition_check import NAME, NEEDED, REVIS
 from autoscaler.operator.leader_term import LeaderTerm, TermIntervals, TermSettings
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.process.policy_file import policy_config_map
+
+if TYPE_CHECKING:
+    from autoscaler.local_run.gpu_watch import GpuWatch
 
 LOCAL_INTERVALS: Final = TermIntervals(
     poll_every_s=0.25,
@@ -37,6 +41,13 @@ LOCAL_INTERVALS: Final = TermIntervals(
 """A run has few masters, all on this machine, and somebody who watches."""
 
 _DEFINITION: Final = {"metadata": {"name": NAME, "annotations": {REVISION: str(NEEDED)}}}
+
+
+def _make_gpu_watch(plane: ControlPlane, api: MemoryApi, settings: RunSettings) -> GpuWatch:
+    from autoscaler.local_run.gpu_watch import GpuWatch  # noqa: PLC0415 - where there are GPUs
+
+    devices = {NodeName(one.name): numbers for one, numbers in zip(settings.machines, settings.devices, strict=True)}
+    return GpuWatch(plane.server, api, devices, window_s=settings.gpu_window_s)
 
 
 class RunTerm:
@@ -60,9 +71,11 @@ class RunTerm:
             socket_of=plane.socket_of,
             intervals=LOCAL_INTERVALS,
             blocks_failing_nodes=False,
+            reads_gpu_reports=settings.gpu_window_s > 0,
         )
         self.term: Final = LeaderTerm(self._api, term, Metrics(), self._masters, on_pass=self._record_pass)
         self._decisions = DecisionJournal(journal, self.term.loop, self.term.errors)
+        self._gpus = _make_gpu_watch(plane, self._api, settings) if settings.gpu_window_s else None
         self._hung = HungProcesses(self.term.store, plane.kubelet, journal, clock=time.monotonic)
 
     async def run(self) -> None:
@@ -75,6 +88,8 @@ class RunTerm:
         async with self._masters, asyncio.TaskGroup() as tasks:
             tasks.create_task(self.term.run(), name="term")
             tasks.create_task(self._hung.run(), name="hung processes")
+            if self._gpus is not None:
+                tasks.create_task(self._gpus.run(), name="GPUs")
 
     def _record_pass(self, done: LoopPass) -> None:
         self._decisions.record_pass(done)

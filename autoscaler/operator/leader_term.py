@@ -48,6 +48,7 @@ from autoscaler.operator.controllers.status_source import StatusSource
 from autoscaler.operator.controllers.status_writer import PROGRESS_EVERY_S, StatusWriter
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.store.event_recorder import EventRecorder
+from autoscaler.operator.store.gpu_report_store import GpuReportStore
 from autoscaler.operator.store.job_objects import JobCache
 from autoscaler.operator.store.job_store import JobStore
 from autoscaler.operator.store.work_queue import SETTLE_S, WorkQueue
@@ -89,6 +90,7 @@ class TermSettings:
 
     `socket_of`: see `MasterClient`; None where masters have addresses of their own.
     `blocks_failing_nodes`: see `job.node_blocklist`; False where all nodes are the same machine.
+    `reads_gpu_reports`: agents write NodeGpus, which are defined.
     """
 
     identity: str
@@ -98,6 +100,7 @@ class TermSettings:
     socket_of: Callable[[str], str] | None = None
     intervals: TermIntervals = TermIntervals()
     blocks_failing_nodes: bool = True
+    reads_gpu_reports: bool = False
 
 
 class LeaderTerm:
@@ -191,6 +194,9 @@ class LeaderTerm:
         self.etcd_space = None if accounts is None else _make_space_keeper(accounts, self.store, metrics)
         guard = DrainGuard(self.cluster, self.store, drains)
         self.loop = Loop(guard, policy, listener=self._handle_pass, errors=self.errors)
+        self.gpus = (
+            GpuReportStore(api, self.errors, clock=clock, jitter=random.random) if settings.reads_gpu_reports else None
+        )
         self.watching = Reflector(
             api, self.cache, WATCHED_KINDS, now=clock, jitter=random.random, notify=self.store.request_plan
         )
@@ -199,6 +205,8 @@ class LeaderTerm:
         """Lead until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.watching.run(), name="watches")
+            if self.gpus is not None:
+                tasks.create_task(self.gpus.run(), name="GPU reports")
             while not self.is_synced:  # noqa: ASYNC110 - once a term, for a second
                 await asyncio.sleep(self._sync_poll_s)
             await self.definition.check()

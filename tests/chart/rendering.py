@@ -61,6 +61,15 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
         },
         "serviceAccount": {"annotations": {"iam": "edl"}},
     },
+    "agent": {
+        "agent": {
+            "enabled": True,
+            "idleWatts": {"NVIDIA L4": 36},
+            "dcgmUrl": "http://$(EDL_NODE_ADDRESS):9400/metrics",
+            "runtimeClassName": "nvidia",
+        },
+        "metrics": {"podMonitor": {"enabled": True}},
+    },
     "bare": {
         "crd": {"install": False},
         "rbac": {"create": False, "aggregate": False, "plannerView": False},

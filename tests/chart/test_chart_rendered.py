@@ -75,6 +75,8 @@ def test_with_namespaces_nothing_is_written_elsewhere():
 def test_every_pod_is_restricted(name):
     """Pod security at the level `restricted`, a root that is read only, and requests and a memory limit."""
     for pod_name, pod in pod_templates(render_set(name)):
+        if pod_name.endswith("-agent"):
+            continue  # below
         security = pod["securityContext"]
         assert security["runAsNonRoot"] is True, pod_name
         assert security["runAsUser"] > 0
@@ -90,10 +92,41 @@ def test_every_pod_is_restricted(name):
             assert "memory" in container["resources"]["limits"]
 
 
+def test_the_agent_is_root_without_privileges():
+    """The kubelet's socket is root's: it reads two folders of the host, sees its processes, and has no capability."""
+    (pod,) = (pod for name, pod in pod_templates(render_set("agent")) if name.endswith("-agent"))
+    (container,) = pod["containers"]
+    security = container["securityContext"]
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["readOnlyRootFilesystem"] is True
+    assert "privileged" not in security
+    assert not {"hostNetwork", "hostIPC"} & pod.keys()
+    folders = {volume["name"] for volume in pod["volumes"] if "hostPath" in volume}
+    assert folders == {"pod-resources", "pod-logs"}
+    assert all(mount["readOnly"] for mount in container["volumeMounts"] if mount["name"] in folders)
+
+
+def test_the_agents_role_holds_its_reports_alone():
+    """It reads no pod and no node, and a policy holds it to its own node's object (ADR 0283)."""
+    (role,) = (
+        thing
+        for thing in render_set("agent")
+        if thing["kind"] == "ClusterRole" and thing["metadata"]["name"] == "edl-agent"
+    )
+    assert {resource for rule in role["rules"] for resource in rule["resources"]} == {"nodegpus", "nodegpus/status"}
+    (policy,) = (
+        thing["spec"]
+        for thing in render_set("agent")
+        if thing["kind"] == "ValidatingAdmissionPolicy" and thing["metadata"]["name"] == "edl-agent"
+    )
+    assert policy["failurePolicy"] == "Fail"
+
+
 @SETS
-def test_only_the_operator_has_a_token(name):
+def test_only_the_operator_and_the_agent_have_a_token(name):
     for pod_name, pod in pod_templates(render_set(name)):
-        assert pod_name.endswith("-operator") or pod["automountServiceAccountToken"] is False
+        assert pod_name.endswith(("-operator", "-agent")) or pod["automountServiceAccountToken"] is False
 
 
 @SETS

@@ -32,6 +32,7 @@ from tests.cluster.chart_control_plane import ACCOUNT, CHART, IMAGES, NAMESPACE
 from tests.cluster.control_plane import ControlPlane, start_control_plane
 from tests.cluster.kwok_nodes import NodeShape, create_nodes
 from tests.cluster.restart_policy import Restarting
+from tests.cluster.stand_in_agents import StandInAgents
 from tests.cluster.toolbox import find_tools
 from tests.harness.errors import HarnessError
 from tests.harness.processes import Program
@@ -121,35 +122,52 @@ def keep(folder: Path) -> int:
     with _locked(folder), start_control_plane(folder / "control-plane", find_tools(os.environ)) as control_plane:
         with open_client(control_plane.kubeconfig) as api:
             create_nodes(api, NODES)
-            operator = install_edl(control_plane, api, folder, port=free_ports(1)[0].health)
+            operator = install_edl(control_plane, api, folder, port=free_ports(1)[0].health, has_agents=True)
         written = folder / "state.json.new"
         written.write_text(
             json.dumps({"kubeconfig": str(control_plane.kubeconfig), "bin": _links(control_plane, folder)})
         )
         written.replace(_state_file(folder))
         operating = Restarting(operator, now_s=time.monotonic(), say=lambda words: _note(folder, words))
-        try:
-            while all(program.is_running for program in control_plane.programs.values()):
-                operating.look(time.monotonic())
-                time.sleep(1)
-        finally:
-            operator.stop(OPERATOR_STOP_BUDGET_S)
+        with open_client(control_plane.kubeconfig) as api:
+            agents = StandInAgents(api, {name: shape.gpus for name, shape in NODES.items()})
+            try:
+                while all(program.is_running for program in control_plane.programs.values()):
+                    operating.look(time.monotonic())
+                    _look(agents, folder)
+                    time.sleep(1)
+            finally:
+                operator.stop(OPERATOR_STOP_BUDGET_S)
         print(control_plane.log_tail())
         return 1
 
 
+def _look(agents: StandInAgents, folder: Path) -> None:
+    try:
+        agents.look(time.monotonic())
+    except Exception as error:  # noqa: BLE001 - a playground without reports is one still
+        _note(folder, f"reports on GPUs: {type(error).__name__}: {str(error)[:200]}")
+
+
 def install_edl(
-    control_plane: ControlPlane, api: client.ApiClient, folder: Path, *, port: int, more: Sequence[str] = ()
+    control_plane: ControlPlane,
+    api: client.ApiClient,
+    folder: Path,
+    *,
+    port: int,
+    more: Sequence[str] = (),
+    has_agents: bool = False,
 ) -> Program:
     """The chart without pods of its own, and the operator that it would have run; it leads when this returns.
 
-    It answers at the port; `more` are options of its command.
+    It answers at the port; `more` are options of its command.  `has_agents`: reports on GPUs come from somewhere.
     """
     core: Any = client.CoreV1Api(api)
     core.create_persistent_volume(VOLUME)
     chart = ("install", "edl", str(CHART), "--namespace", NAMESPACE, "--create-namespace")
     control_plane.helm(
-        *chart, *IMAGES, "--set", "operator.replicas=0", "--set", f"etcd.external.endpoints={{{NO_ETCD}}}"
+        *(*chart, *IMAGES, "--set", "operator.replicas=0", "--set", f"etcd.external.endpoints={{{NO_ETCD}}}"),
+        *("--set", f"agent.enabled={str(has_agents).lower()}"),
     )
     kubeconfig = write_account_kubeconfig(
         folder / "operator.kubeconfig",
@@ -159,7 +177,12 @@ def install_edl(
         account=ACCOUNT,
         lifetime_s=TOKEN_LIFETIME_S,
     )
-    told = ("EDL_NAME=playground", "EDL_IMAGE=registry.example/edl/operator", f"EDL_ETCD_ENDPOINTS={NO_ETCD}")
+    told = (
+        f"EDL_GPU_REPORTS={str(has_agents).lower()}",
+        "EDL_NAME=playground",
+        "EDL_IMAGE=registry.example/edl/operator",
+        f"EDL_ETCD_ENDPOINTS={NO_ETCD}",
+    )
     edl = str(Path(sys.executable).with_name("edl"))
     flags = ("--lease", f"{NAMESPACE}/edl-operator", "--kubeconfig", str(kubeconfig), "--listen", f"127.0.0.1:{port}")
     operator = Program("operator", ["/usr/bin/env", *told, edl, "operator", *flags, *more], folder)
@@ -190,7 +213,8 @@ def _tell(folder: Path) -> int:
         "  kubectl get tj -w                             # training shrinks for it\n"
         "  kubectl edl why tj/digits                     # why this size, and what would give more\n"
         "  kubectl scale deployment/web --replicas=2     # it falls\n"
-        "  kubectl get tj -w                             # and they come back\n\n"
+        "  kubectl get tj -w                             # and they come back\n"
+        "  kubectl edl get gpus                          # who has each GPU; what it does is made up here\n\n"
         f"`make playground-down` ends it; its logs are in {folder} and {folder / 'control-plane'}."
     )
     if _notes_file(folder).is_file():

@@ -92,12 +92,18 @@ def wait_until(condition, what):
 class EdlRun:
     """`edl run` in its own process."""
 
-    def __init__(self, folder, *options, files=FILES, umask=-1):
+    def __init__(self, folder, *options, files=FILES, umask=-1, environment=None):
         text = files.replace("IDLE", str(PROGRAMS / "idle.py")).replace("WEB", str(PROGRAMS / "web.py"))
         (folder / "job.yaml").write_text(text)
         argv = [EDL, "run", "job.yaml", "--nodes", "2", "--cpu", "2", "--no-view", "--no-etcd", *options]
         self.process = subprocess.Popen(
-            argv, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, umask=umask
+            argv,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            umask=umask,
+            env=environment,
         )
         line = self.process.stdout.readline()
         assert line.startswith("run folder: "), line + self.process.stdout.read()

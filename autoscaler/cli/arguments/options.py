@@ -17,7 +17,7 @@ from autoscaler.cli.arguments.place_selection import PlaceKind, choose_place, fi
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_TYPES: Final = ("tj", "deployment", "node", "pod")
+_TYPES: Final = ("tj", "deployment", "node", "pod")  # gpus have the names of nodes
 
 
 def target_argument(metavar: str, *, needs_name: bool = True) -> Callable[[F], F]:

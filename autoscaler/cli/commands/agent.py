@@ -15,10 +15,12 @@ from master.api.host.log_lines import escape_controls
 
 if TYPE_CHECKING:
     from autoscaler.gpus.agent.node_agent import NodeAgent
+    from autoscaler.gpus.agent.node_reports import NodeReports
 
 _WINDOW_S: Final = 300.0
 _ONCE_WINDOW_S: Final = 10.0
 _MOST_WATTS: Final = 2000.0
+LEAST_DCGM_WINDOW_S: Final = 120.0
 
 
 @click.command()
@@ -59,18 +61,37 @@ _MOST_WATTS: Final = 2000.0
     help="What a model draws with a context and no work, for models that EDL does not know; several times.",
 )
 @click.option(
+    "--dcgm-url", default="", metavar="URL", help="Page of a DCGM exporter on this node, read instead of the driver."
+)
+@click.option("--report", "is_reporting", is_flag=True, help="Write what changes to the node's NodeGpus object.")
+@click.option(
+    "--api-server", default="", metavar="HOST:PORT", help="With --report: the API server (default: the pod's)."
+)
+@click.option(
+    "--service-account",
+    type=click.Path(path_type=Path),
+    default="/var/run/secrets/kubernetes.io/serviceaccount",
+    show_default=True,
+    help="With --report: folder with token and ca.crt.",
+)
+@click.option(
+    "--node", envvar="EDL_NODE", default="", help="With --report: the node's name, where the token does not tell it."
+)
+@click.option(
     "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True
 )
 def agent(**options: Any) -> None:
     """Watch the GPUs of this node: which compute, which are only held, which are free.
 
     A GPU is held or free only if two sources of the driver said for a whole window that nobody computed.  The agent
-    reads and changes nothing; it needs the host's PID namespace to name the pods of processes.
+    changes nothing but, with --report, the object of its own node; it needs the host's PID namespace to name the pods
+    of processes.
 
     \b
     edl agent --once --no-kubelet
     edl agent --once --json
     edl agent --idle-watts L4=36
+    edl agent --report
     """  # noqa: D301 - click keeps the lines after this mark as they are
     _check_options(options)
     if options["is_once"]:
@@ -88,12 +109,21 @@ def _check_options(options: dict[str, Any]) -> None:
         raise CommandError(Exit.USAGE, f"--interval is below {LEAST_INTERVAL_S:g}s, which costs the GPUs too much")
     if options["window_s"] < options["interval_s"]:
         raise CommandError(Exit.USAGE, "--window is shorter than --interval: no sample would lie in it")
+    if options["dcgm_url"] and options["window_s"] < LEAST_DCGM_WINDOW_S:
+        raise CommandError(
+            Exit.USAGE, f"--window is below {LEAST_DCGM_WINDOW_S:g}s: an exporter has two figures a minute"
+        )
+    if options["dcgm_url"] and not options["dcgm_url"].startswith(("http://", "https://")):
+        raise CommandError(Exit.USAGE, f"--dcgm-url {options['dcgm_url']}: write http://HOST:PORT/metrics")
     if options["is_json"] and not options["is_once"]:
         raise CommandError(Exit.USAGE, "--json belongs to --once")
+    if options["is_reporting"] and options["is_once"]:
+        raise CommandError(Exit.USAGE, "--report and --once exclude one another: a report needs the whole window")
 
 
 def _make_agent(options: dict[str, Any]) -> NodeAgent:
     from autoscaler.gpus.agent.node_agent import GAPS, NodeAgent  # noqa: PLC0415 - not for --help
+    from autoscaler.gpus.driver.dcgm_door import STANDS_STILL_S, DcgmDoor  # noqa: PLC0415 - with it
     from autoscaler.gpus.driver.nvml_door import NvmlDoor  # noqa: PLC0415 - with it
     from autoscaler.gpus.idle_power import IDLE_WATTS  # noqa: PLC0415 - with it
     from autoscaler.gpus.pods.node_owners import NodeOwners  # noqa: PLC0415 - with it
@@ -103,12 +133,12 @@ def _make_agent(options: dict[str, Any]) -> NodeAgent:
 
     rule = VerdictRule(
         window_s=options["window_s"],
-        longest_gap_s=GAPS * options["interval_s"],
+        longest_gap_s=STANDS_STILL_S if options["dcgm_url"] else GAPS * options["interval_s"],
         lines={**IDLE_WATTS, **_parse_idle_watts(options["idle_watts"])},
     )
     kubelet = None if options["is_alone"] else PodResources(options["kubelet_socket"])
     owners = NodeOwners(kubelet, ProcessPods(options["proc"], options["pod_logs"]))
-    return NodeAgent(NvmlDoor(), owners, rule)
+    return NodeAgent(DcgmDoor(options["dcgm_url"]) if options["dcgm_url"] else NvmlDoor(), owners, rule)
 
 
 def _parse_idle_watts(lines: tuple[str, ...]) -> dict[str, float]:
@@ -139,6 +169,14 @@ def _watch_once(node: NodeAgent, options: dict[str, Any]) -> None:
         raise CommandError(Exit.FAILED, sample.failure.message)
 
 
+def _make_reports(options: dict[str, Any]) -> NodeReports:
+    from autoscaler.gpus.agent.node_gpus_api import NodeGpusApi, server_of_environment  # noqa: PLC0415 - with it
+    from autoscaler.gpus.agent.node_reports import NodeReports  # noqa: PLC0415 - not for --help
+
+    door = NodeGpusApi(options["api_server"] or server_of_environment(), account=options["service_account"])
+    return NodeReports(door, door.identity(options["node"]))
+
+
 def _serve(options: dict[str, Any]) -> None:
     import asyncio  # noqa: PLC0415 - not for --help
     import logging  # noqa: PLC0415 - with it
@@ -156,8 +194,11 @@ def _serve(options: dict[str, Any]) -> None:
     except OSError as error:
         raise CommandError(Exit.FAILED, f"--listen {options['listen']}: {error.strerror}") from None
     with listening:
-        process = AgentProcess(_make_agent(options), interval_s=options["interval_s"], listening=listening)
         try:
+            reports = _make_reports(options) if options["is_reporting"] else None
+            process = AgentProcess(
+                _make_agent(options), interval_s=options["interval_s"], listening=listening, reports=reports
+            )
             asyncio.run(process.run())
         except AutoscalerError as error:
             raise CommandError(Exit.FAILED, str(error)) from None

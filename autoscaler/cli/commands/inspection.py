@@ -27,13 +27,15 @@ from master.api.host.log_lines import escape_controls
 @output_option
 @listing_place_options
 def get(*, kind: str, name: str, is_watching: bool, output: str, selector: PlaceSelector) -> None:
-    """Show jobs (tj), nodes, pods or deployments.
+    """Show jobs (tj), nodes, pods, deployments, or what GPUs do and for whom (gpus).
 
     \b
     edl get tj
     edl get tj/digits -o yaml
     edl get pods -w -o wide
     edl get tj -A
+    edl get gpus
+    edl get gpus/node-1 -o wide
     """  # noqa: D301 - click keeps the lines after this mark as they are
     with selector.open() as place:
         if not is_watching:
@@ -152,7 +154,8 @@ def wait(*, kind: str, name: str, condition: str, timeout: float, selector: Plac
 def _render_change(found: ObjectList, table: GrowingTable, output: str) -> str:
     """An object that appeared or changed, as the next lines of the table."""
     if output in {"table", "wide"}:
-        return "\n".join(line for one in found.objects for line in table.add(one, found.columns))
+        rows = (row for one in found.objects for row in found.rows(one))
+        return "\n".join(line for row in rows for line in table.add(row, found.columns))
     return format_objects(found, output, is_single=True)
 
 

@@ -171,7 +171,7 @@ def _run_here(launched: LaunchedJob, document: Document, options: dict[str, Any]
     from autoscaler.cli.local.foreground_command import choose_output, run_manifests  # noqa: PLC0415 - not for --help
     from autoscaler.cli.local.launch_nodes import equal_nodes, machine_capacity, nodes_of_machine  # noqa: PLC0415 - too
     from autoscaler.cli.output.formats import format_content  # noqa: PLC0415 - too
-    from autoscaler.local_run.run_settings import RunSettings  # noqa: PLC0415 - too
+    from autoscaler.local_run.run_settings import GPU_WINDOW_S, RunSettings  # noqa: PLC0415 - too
     from autoscaler.manifests.parsing import parse_documents  # noqa: PLC0415 - too
 
     manifests = parse_documents([document])
@@ -185,6 +185,7 @@ def _run_here(launched: LaunchedJob, document: Document, options: dict[str, Any]
         devices=tuple(tuple(next(numbers) for _ in range(node.capacity.gpu_count)) for node in nodes),
         parent=options["run_dir"],
         with_etcd=not options["no_etcd"],
+        gpu_window_s=0.0 if named or not nodes[0].capacity.gpu_count else GPU_WINDOW_S,
         described={
             "command": hide_values(sys.argv[1:], launched.env),
             "namespaces": [job.namespace],

@@ -34,6 +34,13 @@ _START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
     "--gpu", default="0", show_default=True, help="GPUs of each node; auto: the machine's GPUs, spread over the nodes."
 )
 @click.option(
+    "--gpu-window",
+    type=Duration(),
+    default="5m",
+    show_default=True,
+    help="With --gpu auto: how long a GPU must not compute to count as held or free; 0s: GPUs are not watched.",
+)
+@click.option(
     "--cluster",
     "cluster_file",
     type=click.Path(path_type=Path),
@@ -146,17 +153,26 @@ def _check_cluster(manifests: Manifests, file: Path) -> None:
 
 def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, Any]) -> RunSettings:
     from autoscaler.clusters.local.machine.gpus import GpuLookupError, count_gpus, spread  # noqa: PLC0415 - not for --help
-    from autoscaler.local_run.run_settings import LOCAL_POLICY, MOVING_SERVERS_POLICY, RunSettings  # noqa: PLC0415 - with it
+    from autoscaler.local_run.run_settings import (  # noqa: PLC0415 - with it
+        LEAST_GPU_WINDOW_S,
+        LOCAL_POLICY,
+        MOVING_SERVERS_POLICY,
+        RunSettings,
+    )
 
     nodes = manifests.nodes or _equal_nodes(options)
     devices = sum(node.capacity.gpu_count for node in nodes)
     shares: list[tuple[int, ...]] = []
+    gpu_window_s = 0.0
     if options["gpu"] == "auto" and not manifests.nodes:
         try:
             shares = list(spread(count_gpus(), len(nodes)))
         except GpuLookupError as error:
             raise CommandError(Exit.REFUSED, str(error)) from None
         nodes = tuple(_with_gpus(node, len(share)) for node, share in zip(nodes, shares, strict=True))
+        gpu_window_s = options["gpu_window"] if any(shares) else 0.0
+        if 0.0 < gpu_window_s < LEAST_GPU_WINDOW_S:
+            raise CommandError(Exit.USAGE, f"--gpu-window is below {LEAST_GPU_WINDOW_S:g}s: no sample would lie in it")
     else:
         numbers = iter(range(devices))
         shares = [tuple(next(numbers) for _ in range(node.capacity.gpu_count)) for node in nodes]
@@ -168,6 +184,7 @@ def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, An
         policy=MOVING_SERVERS_POLICY if options["move_servers"] else LOCAL_POLICY,
         with_etcd=bool(manifests.jobs) and not options["no_etcd"],
         allows_shared_folders=options["shared_folders"],
+        gpu_window_s=gpu_window_s,
         described={
             "command": sys.argv[1:],
             "namespaces": list(dict.fromkeys(job.namespace for job in manifests.jobs))

@@ -10,7 +10,7 @@ import asyncio
 import codecs
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,12 +19,14 @@ from autoscaler.cli.exit_codes import CommandError, Exit, try_find
 from autoscaler.cli.kubernetes.api_errors import to_command_error
 from autoscaler.cli.kubernetes.cluster_events import format_cluster_event, is_about, is_of_jobs, sort_by_time
 from autoscaler.cli.kubernetes.cluster_tables import cluster_columns
+from autoscaler.cli.kubernetes.gpu_tables import gpu_rows
 from autoscaler.cli.kubernetes.kubeconfig import find_cluster
 from autoscaler.cli.kubernetes.object_reader import KINDS, ObjectReader, parse_type
 from autoscaler.cli.kubernetes.object_watch import watch_objects
 from autoscaler.cli.kubernetes.object_writer import ObjectWriter
+from autoscaler.cli.kubernetes.top_tables import Usage, top_holders, top_nodes
 from autoscaler.cli.output.formats import format_content, section
-from autoscaler.cli.output.object_tables import Columns, ObjectList, PlainObject, format_table
+from autoscaler.cli.output.object_tables import Columns, ObjectList, PlainObject, format_table, single_row
 from autoscaler.cli.place_values import (
     EventLine,
     JobFacts,
@@ -32,6 +34,7 @@ from autoscaler.cli.place_values import (
     PlannedSubmission,
     PodSelector,
     SizeRequest,
+    TopSubject,
 )
 from autoscaler.clusters.kubernetes.api.api_port import Raw, Scope
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS, PODS
@@ -112,9 +115,15 @@ class ClusterPlace:
         if name:
             self._do(self._reader.find(parse_type(kind), name))  # raises if there is none
         scope = Scope(namespace=namespace, fields=f"metadata.name={short}") if name else self._reader.scope()
+        rows = self._do(self._rows_of(parse_type(kind)))
         for one in self._iterate(watch_objects(self._reader.api, known, scope if known.is_namespaced else Scope())):
             if not name or text(one, "metadata", "name") == short:
-                yield ObjectList(objects=[one], columns=self._columns(has_namespaces=self._reader.is_all_namespaces))
+                columns = self._columns(has_namespaces=self._reader.is_all_namespaces)
+                yield ObjectList(objects=[one], columns=columns, rows=rows)
+
+    def top(self, subject: TopSubject) -> list[str]:
+        """Lines on who holds what, and who works."""
+        return self._do(self._top(subject))
 
     def describe(self, kind: str, name: str) -> Iterator[str]:
         """Lines about one object: its state, the reason for its size, its pods, its events."""
@@ -235,7 +244,33 @@ class ClusterPlace:
         objects = [await self._reader.find(kind, name)] if name else await self._reader.list_all(kind)
         used = await self._reader.requests_by_node() if kind == "node" else None
         wide = self._reader.is_all_namespaces and not name
-        return ObjectList(objects=objects, columns=self._columns(used=used, has_namespaces=wide))
+        return ObjectList(
+            objects=objects, columns=self._columns(used=used, has_namespaces=wide), rows=await self._rows_of(kind)
+        )
+
+    async def _rows_of(self, kind: str) -> Callable[[PlainObject], Sequence[PlainObject]]:
+        if kind != "gpus":
+            return single_row
+        jobs = await self._reader.jobs_of_pods()
+        return lambda found: gpu_rows(found, jobs, time.time())
+
+    async def _top(self, subject: TopSubject) -> list[str]:
+        found, now_s, usage = await self._reader.reports(), time.time(), await self._usage()
+        if subject is TopSubject.NODES:
+            nodes = [text(one, "metadata", "name") for one in await self._reader.list_all("node")]
+            return top_nodes(found, nodes, usage, now_s)
+        return top_holders(
+            found,
+            await self._reader.jobs_of_pods(),
+            usage,
+            now_s,
+            are_pods_apart=subject is TopSubject.PODS,
+            namespace=None if self._reader.is_all_namespaces else self._reader.namespace,
+        )
+
+    async def _usage(self) -> Usage:
+        """Cores and memory in use, where somebody tells."""
+        return await self._reader.usage()
 
     async def _describe(self, kind: str, name: str) -> list[str]:
         from autoscaler.cli.kubernetes.describe_job import job_lines, resize_lines  # noqa: PLC0415 - pydantic

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from autoscaler.cli.kubernetes.gpu_tables import gpu_columns
 from autoscaler.cli.output.object_tables import Cell, Column, Columns, PlainObject
 from autoscaler.cli.output.phrases import format_age, format_count
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, integer, part, parts, text, unix_s
@@ -40,6 +41,7 @@ def cluster_columns(
             age,
             Column(title="VERSION", cell=lambda o: text(o, "status", "nodeInfo", "kubeletVersion"), is_wide=True),
         ),
+        "NodeGpus": gpu_columns(),
         "Pod": (*names, *_POD, age, *_WIDE_POD),
         "Deployment": (
             *names,

@@ -4,27 +4,49 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.api_errors import unknown_kind
 from autoscaler.cli.kubernetes.cluster_events import is_of_jobs, jobs_of, sort_by_time
+from autoscaler.cli.kubernetes.gpu_tables import jobs_of_pods
 from autoscaler.cli.kubernetes.object_watch import watch_objects
+from autoscaler.cli.kubernetes.top_tables import Usage, UsedAmounts
+from autoscaler.cli.output.object_tables import PlainObject
 from autoscaler.cli.place_values import LogOptions, PodSelector
 from autoscaler.clusters.kubernetes.api.api_port import Api, Listing, Raw, Scope
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, TRAINING_JOBS, Kind
-from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, condition_of, controller_of, parts, text
+from autoscaler.clusters.kubernetes.api.kinds import (
+    DEPLOYMENTS,
+    EVENTS,
+    NODE_GPUS,
+    NODE_METRICS,
+    NODES,
+    POD_METRICS,
+    PODS,
+    TRAINING_JOBS,
+    Kind,
+)
+from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, condition_of, controller_of, part, parts, text
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ORDINAL, ROLE
 from autoscaler.clusters.kubernetes.objects.names import pod_name
+from autoscaler.clusters.kubernetes.objects.resource_amounts import amounts_of
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.object_kinds import parse_object_kind
 from autoscaler.domain import NOTHING, Resources, Role
-from autoscaler.errors import ClusterError
+from autoscaler.domain.gpu_reports import NodeGpuReport
+from autoscaler.errors import ClusterError, InvalidSpecError
+from autoscaler.gpus.report_documents import parse_report
 
-KINDS: Final[Mapping[str, Kind]] = {"tj": TRAINING_JOBS, "node": NODES, "pod": PODS, "deployment": DEPLOYMENTS}
+KINDS: Final[Mapping[str, Kind]] = {
+    "tj": TRAINING_JOBS,
+    "node": NODES,
+    "pod": PODS,
+    "deployment": DEPLOYMENTS,
+    "gpus": NODE_GPUS,
+}
 
 _JOBS_MAX_AGE_S: Final = 60.0  # the list of jobs is read again after this long
 _LONGEST_HINT: Final = 200  # characters
@@ -82,6 +104,47 @@ class ObjectReader:
             if node and text(raw, "status", "phase") not in ENDED_PHASES:
                 found[node] = found.get(node, NOTHING) + pod_request(raw.get("spec", {}), raw.get("status", {}))
         return found
+
+    async def jobs_of_pods(self) -> Mapping[str, str]:
+        """The job of each pod of EDL's, both as NAMESPACE/NAME: of those that the user may list."""
+        for scope in (Scope(labels=JOB), Scope(namespace=self.namespace, labels=JOB)):
+            with suppress(ClusterError):
+                return jobs_of_pods((await self.api.list(PODS, scope)).items)
+        return {}
+
+    async def reports(self) -> Sequence[NodeGpuReport]:
+        """The agents' reports that can be read; none where NodeGpus is not defined."""
+        try:
+            listing = await self.api.list(NODE_GPUS)
+        except NotFoundError:
+            return ()
+        found: list[NodeGpuReport] = []
+        for raw in listing.items:
+            with suppress(InvalidSpecError):
+                if (report := parse_report(raw)) is not None:
+                    found.append(report)
+        return found
+
+    async def usage(self) -> Usage:
+        """Cores and memory in use, by the metrics API; empty without one, or without the right."""
+        nodes = await self._metrics(NODE_METRICS)
+        pods = await self._metrics(POD_METRICS)
+        return Usage(
+            nodes={text(one, "metadata", "name"): _used([part(one, "usage")]) for one in nodes},
+            pods={
+                f"{text(one, 'metadata', 'namespace')}/{text(one, 'metadata', 'name')}": _used(
+                    [part(container, "usage") for container in parts(one, "containers")]
+                )
+                for one in pods
+            },
+        )
+
+    async def _metrics(self, kind: Kind) -> Sequence[PlainObject]:
+        """All objects of the metrics API, whose lists have no version and are read as one object."""
+        try:
+            return parts(await self.api.get(kind, ""), "items")
+        except ClusterError:
+            return ()
 
     # ---- pods ---------------------------------------------------------------------------------------------------
 
@@ -173,6 +236,13 @@ class ObjectReader:
     async def _jobs(self) -> set[tuple[str, str]]:
         listing = await self.listing(TRAINING_JOBS, self.scope())
         return {(text(raw, "metadata", "namespace"), text(raw, "metadata", "name")) for raw in listing.items}
+
+
+def _used(amounts: Sequence[PlainObject]) -> UsedAmounts:
+    each = [amounts_of(one) for one in amounts]
+    return UsedAmounts(
+        cpu_milli=sum(one.get("cpu", 0) for one in each), memory_bytes=sum(one.get("memory", 0) for one in each)
+    )
 
 
 def container_of(pod: Raw) -> str | None:

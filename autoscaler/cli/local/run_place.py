@@ -18,8 +18,9 @@ from autoscaler.cli.kubernetes.object_writer import ObjectWriter
 from autoscaler.cli.local.run_records import FOLLOW_EVERY_S, find_checkpoint_uri, format_event, read_events, read_log
 from autoscaler.cli.output.object_tables import Column, Columns, ObjectList
 from autoscaler.cli.place_values import EventLine, LogOptions, PlannedSubmission, PodSelector, SizeRequest
-from autoscaler.clusters.kubernetes.api.api_port import Api
+from autoscaler.clusters.kubernetes.api.api_port import Api, Scope
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, RefusedBy, UnavailableError
+from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.objects.fields import text
 from autoscaler.clusters.kubernetes.objects.names import pod_name
 from autoscaler.clusters.local.control_plane.socket_client import SocketApi
@@ -29,6 +30,7 @@ from autoscaler.errors import ClusterError
 
 if TYPE_CHECKING:  # the planner is for those commands that ask it
     from autoscaler.cli.kubernetes.cluster_snapshot import ClusterSnapshot
+    from autoscaler.cli.kubernetes.top_tables import Usage
     from autoscaler.domain import Resources
     from autoscaler.snapshots import SnapshotContent
 
@@ -130,6 +132,11 @@ class RunPlace(ClusterPlace):
         from autoscaler.cli.local.what_if_submission import read_local_submission  # noqa: PLC0415 - with it
 
         return read_local_submission(file, now_s)
+
+    async def _usage(self) -> Usage:
+        from autoscaler.cli.local.process_usage import usage_of_pods  # noqa: PLC0415 - for this command alone
+
+        return await usage_of_pods((await self._reader.listing(PODS, Scope())).items)
 
     def _log_of(self, kind: str, name: str, selector: PodSelector) -> Path:
         """The log of the pod that is meant, also of one that is gone; of an ended run a job's first one."""

@@ -18,7 +18,8 @@ def format_objects(found: ObjectList, output: str, *, is_single: bool) -> str:
         case "name":
             return "\n".join(f"{o['kind'].lower()}/{o['metadata']['name']}" for o in found.objects)
         case _:
-            lines = format_table(found.objects, is_wide=output == "wide", columns=found.columns)
+            rows = [row for one in found.objects for row in found.rows(one)]
+            lines = format_table(rows, is_wide=output == "wide", columns=found.columns)
             return "\n".join(lines) or "nothing there"
 
 

@@ -25,12 +25,18 @@ Columns: TypeAlias = Mapping[str, Sequence[Column]]
 """By kind of object."""
 
 
+def single_row(found: PlainObject) -> Sequence[PlainObject]:
+    """The object itself, as its only row."""
+    return (found,)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectList:
-    """Objects of one kind, and the columns of a table of them."""
+    """Objects of one kind, the columns of a table of them, and the rows of each."""
 
     objects: Sequence[PlainObject]
     columns: Columns
+    rows: Callable[[PlainObject], Sequence[PlainObject]] = single_row
 
 
 def format_table(objects: Sequence[PlainObject], *, is_wide: bool, columns: Columns) -> list[str]:

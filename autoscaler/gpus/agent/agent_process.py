@@ -1,4 +1,4 @@
-"""The agent's process: a sample every interval, and a page for Prometheus, until SIGTERM.
+"""The agent's process: a sample every interval, a page for Prometheus, and with `NodeReports` the node's object.
 
 A driver that is missing or silent does not end it, since both may pass; an upgraded driver does, because only a new
 process loads the new library.
@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -21,6 +21,7 @@ from autoscaler.domain.gpu_reports import IDLE_VERDICTS, GpuVerdict
 from autoscaler.errors import PermanentError
 from autoscaler.gpus.agent.gpu_metrics import GpuCollector, device_name
 from autoscaler.gpus.agent.node_agent import NodeAgent, NodeSample
+from autoscaler.gpus.agent.node_reports import NodeReports
 from autoscaler.gpus.owners import OwnersUnknown
 from autoscaler.gpus.readings import FailureKind
 from autoscaler.gpus.verdicts import DeviceVerdict
@@ -36,7 +37,11 @@ class DriverUpgradedError(PermanentError):
 class AgentProcess:
     """Samples and serves.  `run` is called once."""
 
-    def __init__(self, agent: NodeAgent, *, interval_s: float, listening: socket.socket) -> None:
+    def __init__(
+        self, agent: NodeAgent, *, interval_s: float, listening: socket.socket, reports: NodeReports | None = None
+    ) -> None:
+        """`reports` None: nothing is written."""
+        self._reports = reports
         self._agent = agent
         self._interval_s = interval_s
         self._listening = listening
@@ -54,12 +59,16 @@ class AgentProcess:
             "/metrics": CachedPage(lambda: Page(body=generate_latest(registry), kind=PROMETHEUS_TEXT)),
             "/healthz": lambda: Page(body=b"ok\n"),
         }
-        async with serving(self._listening, pages):
+        async with serving(self._listening, pages), AsyncExitStack() as stack:
+            if self._reports is not None:
+                await stack.enter_async_context(self._reports.writing())
             while not stop.is_set():
                 began_s = time.monotonic()
                 sample = await asyncio.to_thread(self._agent.sample)
                 self._newest = (sample, time.time())
                 self._told.tell(sample)
+                if self._reports is not None:
+                    self._reports.add(sample)
                 if sample.failure is not None and sample.failure.kind is FailureKind.UPGRADED:
                     raise DriverUpgradedError(sample.failure.message)
                 with suppress(TimeoutError):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
-from autoscaler.gpus.driver.nvml_door import NvmlDoor
 from autoscaler.gpus.owners import DeviceOwners, OwnersUnknown
 from autoscaler.gpus.pod_verdicts import PodVerdict, judge_pods
-from autoscaler.gpus.pods.node_owners import NodeOwners
-from autoscaler.gpus.readings import DriverFailure
+from autoscaler.gpus.readings import DeviceReading, DriverFailure, NodeReading
 from autoscaler.gpus.verdicts import DeviceVerdict, NodeHistory, VerdictRule, judge_node
 
 LEAST_INTERVAL_S: Final = 5.0
@@ -28,18 +27,37 @@ class NodeSample:
     owners: DeviceOwners | OwnersUnknown
 
 
+class OwnersSource(Protocol):
+    """Who has the devices: `pods.node_owners` on a node of Kubernetes."""
+
+    def read(self, devices: Sequence[DeviceReading]) -> DeviceOwners | OwnersUnknown:
+        """Owners of these devices now, or why they are not known.  Never raises."""
+        ...
+
+
+class ReadingSource(Protocol):
+    """What the devices do: the driver, or a DCGM exporter."""
+
+    def read(self) -> NodeReading | DriverFailure:
+        """All devices now; the very reading before if there is nothing newer yet.  Never raises."""
+        ...
+
+
 class NodeAgent:
     """Samples this node; keeps one reading and one instant for each device."""
 
-    def __init__(self, door: NvmlDoor, owners: NodeOwners, rule: VerdictRule) -> None:
+    def __init__(self, door: ReadingSource, owners: OwnersSource, rule: VerdictRule) -> None:
         self._door = door
         self._owners = owners
         self._rule = rule
         self._history = NodeHistory()
+        self._last: tuple[NodeReading, NodeSample] | None = None
 
     def sample(self) -> NodeSample:
         """Ask the driver and the kubelet once; takes as long as their deadlines at most, and never raises for them."""
         reading = self._door.read()
+        if self._last is not None and reading is self._last[0]:
+            return self._last[1]
         failure = reading if isinstance(reading, DriverFailure) else None
         owners: DeviceOwners | OwnersUnknown = OwnersUnknown(reason="the driver tells no devices")
         if not isinstance(reading, DriverFailure):
@@ -47,4 +65,6 @@ class NodeAgent:
         judgement = judge_node(self._history, reading, owners, self._rule)
         self._history = judgement.history
         pods = tuple(pod for device in judgement.verdicts for pod in judge_pods(device, owners))
-        return NodeSample(devices=judgement.verdicts, pods=pods, failure=failure, owners=owners)
+        sample = NodeSample(devices=judgement.verdicts, pods=pods, failure=failure, owners=owners)
+        self._last = None if isinstance(reading, DriverFailure) else (reading, sample)
+        return sample

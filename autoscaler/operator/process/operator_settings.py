@@ -4,7 +4,8 @@
 
 From the environment: EDL_NAME (this pod's name), EDL_IMAGE (for masters and servers whose template names none),
 EDL_ELASTIC_SERVERS (true: the number of parameter servers follows the trainers), EDL_MOVE_SERVERS (true: servers may
-also move to nodes where they waste less), and EDL_ETCD_* for the masters.  User and password are not passed on if
+also move to nodes where they waste less), EDL_GPU_REPORTS (true: agents report what GPUs do), and EDL_ETCD_* for the
+masters.  User and password are not passed on if
 EDL_ETCD_ADMIN_USER and EDL_ETCD_ADMIN_PASSWORD_FILE name a user that creates one for each job (ADR 0165).
 """
 
@@ -92,6 +93,7 @@ def read_settings(
                 surplus_grace_s=policy.surplus_grace_s,
             ),
             namespaces=_namespaces(namespaces),
+            reads_gpu_reports=_switch(environ, "EDL_GPU_REPORTS"),
         ),
         accounts=accounts,
         kubeconfig=kubeconfig,

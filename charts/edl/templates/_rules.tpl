@@ -9,6 +9,11 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
 - apiGroups: [scheduling.k8s.io]
   resources: [priorityclasses]
   verbs: [get, list, watch]
+{{- if .Values.agent.enabled }}
+- apiGroups: [edl.dev]
+  resources: [nodegpus]   # patch: asks an agent for a new report
+  verbs: [get, list, watch, patch]
+{{- end }}
 - apiGroups: [apiextensions.k8s.io]
   resources: [customresourcedefinitions]
   resourceNames: [trainingjobs.edl.dev]

@@ -72,3 +72,8 @@ CUSTOM_RESOURCE_DEFINITIONS: Final = Kind(
     is_namespaced=False,
 )
 TRAINING_JOBS: Final = Kind(group="edl.dev", version="v1alpha1", plural="trainingjobs", kind="TrainingJob")
+NODE_GPUS: Final = Kind(group="edl.dev", version="v1alpha1", plural="nodegpus", kind="NodeGpus", is_namespaced=False)
+NODE_METRICS: Final = Kind(
+    group="metrics.k8s.io", version="v1beta1", plural="nodes", kind="NodeMetrics", is_namespaced=False
+)
+POD_METRICS: Final = Kind(group="metrics.k8s.io", version="v1beta1", plural="pods", kind="PodMetrics")

@@ -20,6 +20,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
     LIMIT_RANGES,
+    NODE_GPUS,
     POD_AUTOSCALERS,
     PODS,
     RESOURCE_QUOTAS,
@@ -37,6 +38,7 @@ from autoscaler.clusters.kubernetes.objects.size_limits import (
     beside_templates,
     is_longer,
 )
+from autoscaler.clusters.kubernetes.parsing.node_gpus import trim_node_gpus
 from autoscaler.clusters.kubernetes.parsing.pod_requests import PODS as POD_COUNT
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 
@@ -198,6 +200,7 @@ TRIMMERS: Final[Mapping[Kind, Trimmer]] = {
     SERVICES: trim_named,
     DISRUPTION_BUDGETS: trim_named,
     TRAINING_JOBS: trim_job,
+    NODE_GPUS: trim_node_gpus,
 }
 """How the operator trims what it caches, by kind; answers to its own writes too."""
 

@@ -1,0 +1,35 @@
+"""The reports of one node, from samples to its object."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from autoscaler.gpus.agent.node_agent import NodeSample
+from autoscaler.gpus.agent.node_gpus_api import AgentIdentity
+from autoscaler.gpus.agent.report_timing import ReportTiming
+from autoscaler.gpus.agent.report_writer import NodeObject, ReportWriter
+from autoscaler.gpus.agent.sample_reports import SampleReports
+
+
+class NodeReports:
+    """The reports of this node, from samples to the API server."""
+
+    def __init__(self, door: NodeObject, identity: AgentIdentity, timing: ReportTiming | None = None) -> None:
+        self._samples = SampleReports(identity.node)
+        self.writer: Final = ReportWriter(door, identity, timing=timing, on_written=self._samples.begin_anew)
+
+    def add(self, sample: NodeSample) -> None:
+        """Report this sample, if a report is due."""
+        self.writer.offer(self._samples.add(sample, time.time()))
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[None]:
+        """Write in the background meanwhile.  A bug in the writer ends the process."""
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(self.writer.run(), name="reports")
+            yield
+            task.cancel()

@@ -1,0 +1,138 @@
+"""A DCGM exporter's page as a reading: figures within their ranges, and a page that stands still."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from autoscaler.domain.gpu_reports import GpuVerdict
+from autoscaler.gpus.agent.node_agent import NodeAgent
+from autoscaler.gpus.driver.dcgm_door import DcgmDoor, parse_page
+from autoscaler.gpus.owners import DeviceClaim, DeviceOwners, HoldingPod
+from autoscaler.gpus.readings import Absence, DriverFailure, NodeReading
+from autoscaler.gpus.sample_outcomes import SampleOutcome
+from autoscaler.gpus.verdicts import NodeHistory, VerdictRule, judge_node
+
+UUID = "GPU-11111111-2222-3333-4444-555555555555"
+LABELS = f'gpu="0",UUID="{UUID}",device="nvidia0",modelName="NVIDIA A100-SXM4-80GB",Hostname="n1",container="",pod="p"'
+
+
+def page(*, util="0", engine="0.000000", energy="1000", labels=LABELS):
+    return (
+        "# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).\n"
+        "# TYPE DCGM_FI_DEV_GPU_UTIL gauge\n"
+        f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} {util}\n"
+        "# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION counter\n"
+        f"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{{labels}}} {energy}\n"
+        f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{labels}}} {engine}\n"
+        f"DCGM_FI_DEV_SM_CLOCK{{{labels}}} 1410\n"
+    )
+
+
+@contextmanager
+def exporter():
+    """`serve(page)`, and its URL."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        body = b""
+
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(Handler.body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+
+        def serve(text):
+            Handler.body = text.encode()
+
+        try:
+            yield serve, f"http://127.0.0.1:{server.server_port}/metrics"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_figures_are_read_and_what_the_page_does_not_tell_is_absent():
+    """Percent, a ratio, and an energy counter; processes are none of its business."""
+    (one,) = parse_page(page(util="37", engine="0.5", energy="123456789"))
+    assert (one.uuid, one.model, one.minor) == (UUID, "NVIDIA A100-SXM4-80GB", 0)
+    assert (one.utilisation_percent, one.gpm_percent, one.energy_mj) == (37, 50.0, 123456789)
+    assert one.processes is Absence.NOT_SUPPORTED
+
+
+@pytest.mark.parametrize("value", ["-1", "NaN", "+Inf", "2147483632"])
+def test_an_impossible_figure_is_absurd(value):
+    """DCGM writes large numbers where it has none; that may hide work."""
+    (one,) = parse_page(page(util=value))
+    assert one.utilisation_percent is Absence.ABSURD
+
+
+def test_a_divided_gpu_is_unknown_and_one_without_energy_is_left_out():
+    """An instance's line has the UUID of its GPU: its figures are not those of the GPU."""
+    (one,) = parse_page(page(labels=f'{LABELS},GPU_I_ID="3"'))
+    assert one.utilisation_percent is Absence.NOT_SUPPORTED
+    assert parse_page('DCGM_FI_DEV_GPU_UTIL{UUID="GPU-1"} 3\n') == ()
+
+
+@pytest.mark.parametrize("text", ["", "<html>", "DCGM_FI_DEV_GPU_UTIL{UUID=", "x" * (5 << 20)])
+def test_another_page_is_a_failure(text):
+    """Nothing is known then, so nothing is idle."""
+    with exporter() as (serve, url):
+        serve(text)
+        assert isinstance(DcgmDoor(url).read(), DriverFailure)
+
+
+def test_many_gpus_are_refused():
+    """A page may be anybody's."""
+    lines = "".join(f'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{UUID="GPU-{n}"}} 1\n' for n in range(129))
+    with pytest.raises(ValueError, match="128 GPUs"):
+        parse_page(lines)
+
+
+def test_a_page_that_stands_still_is_the_reading_before():
+    """It says nothing of the time since, and neither begins a window anew nor adds to it."""
+    with exporter() as (serve, url):
+        door = DcgmDoor(url)
+        serve(page(energy="1000"))
+        first = door.read()
+        assert isinstance(first, NodeReading)
+        assert door.read() is first
+        agent = NodeAgent(door, NoOwners(), VerdictRule())
+        assert agent.sample() is agent.sample()
+        serve(page(energy="2000"))
+        assert door.read() is not first
+
+
+class NoOwners:
+    def read(self, devices):
+        return DeviceOwners()
+
+
+@pytest.mark.parametrize(
+    ("engine", "claims", "verdict"),
+    [
+        ("0", {UUID: (DeviceClaim(pod=HoldingPod(namespace="ns", name="one")),)}, GpuVerdict.HELD),
+        ("0", {}, GpuVerdict.UNKNOWN),
+        ("0.2", {}, GpuVerdict.ACTIVE),
+    ],
+)
+def test_verdicts_rest_on_what_the_page_tells(engine, claims, verdict):
+    """Three sources; without the list of processes no GPU is free."""
+    history, rule = NodeHistory(), VerdictRule(window_s=120.0, longest_gap_s=120.0)
+    for number in range(6):
+        text = page(engine=engine, energy=str(number * 30 * 60_000))
+        reading = NodeReading(at_ns=number * 30 * 10**9, devices=parse_page(text))
+        judged = judge_node(history, reading, DeviceOwners(claims=claims), rule)
+        history = judged.history
+    (device,) = judged.verdicts
+    assert device.verdict is verdict
+    assert (device.outcome is SampleOutcome.LOW) == (engine == "0")
