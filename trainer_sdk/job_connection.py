@@ -20,7 +20,7 @@ from master.api.wire.hello import Hello
 from trainer_sdk.environment import Environment
 from trainer_sdk.master_stream import DRAIN_LIMIT_S, MasterAddress
 from trainer_sdk.protocol.trainer_events import SpecDeclared
-from trainer_sdk.protocol.trainer_state import start
+from trainer_sdk.protocol.trainer_state import TrainerState
 from trainer_sdk.runtime.driver import TrainerDriver
 from trainer_sdk.runtime.standalone import Standalone
 
@@ -76,7 +76,7 @@ class JobConnection:
             self.standalone = Standalone(self.environment)
             self.environment = self.standalone.start(has_tables=bool(spec.tables))
         environment = self.environment
-        state = start(
+        state = TrainerState(
             name=MemberName(environment.name),
             ordinal=environment.ordinal,
             incarnation=Incarnation(uuid.uuid4().hex[:12]),

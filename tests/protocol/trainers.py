@@ -13,7 +13,7 @@ from master.api.messages.from_members import Declare, Leave, TrainerMessage
 from master.api.positions import PositionSet
 from tests.protocol.interning import hashed_once
 from tests.protocol.servers import Pulled
-from trainer_sdk.protocol import trainer_events, trainer_state, transitions
+from trainer_sdk.protocol import trainer_events, transitions
 from trainer_sdk.protocol.trainer_events import FinishReason
 from trainer_sdk.protocol.trainer_state import TrainerPhase, TrainerState
 from trainer_sdk.pserver.core.messages import PushAnswer, PushTarget
@@ -75,7 +75,7 @@ class TrainerStep:
 def started(
     name: MemberName, ordinal: int, incarnation: Incarnation, declared: Declare, *, pipeline: int
 ) -> TrainerProcess:
-    state = trainer_state.start(name=name, ordinal=ordinal, incarnation=incarnation)
+    state = TrainerState(name=name, ordinal=ordinal, incarnation=incarnation)
     return handled(TrainerProcess(state=state), trainer_events.SpecDeclared(spec=declared), pipeline).process
 
 

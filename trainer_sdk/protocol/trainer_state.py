@@ -131,11 +131,6 @@ class TrainerStep:
     effects: tuple[TrainerEffect, ...] = ()
 
 
-def start(*, name: MemberName, ordinal: int, incarnation: Incarnation, has_final_hook: bool = False) -> TrainerState:
-    """State of a process that has just begun: no stream, no lease, no model."""
-    return TrainerState(name=name, ordinal=ordinal, incarnation=incarnation, has_final_hook=has_final_hook)
-
-
 def check_invariants(state: TrainerState) -> None:
     """Raises AssertionError when a position stands in two places, or in none that leads to an end."""
     unconfirmed = state.unconfirmed

@@ -31,7 +31,7 @@ from trainer_sdk.protocol.trainer_events import (
     SendToMaster,
     SpecDeclared,
 )
-from trainer_sdk.protocol.trainer_state import check_invariants, start
+from trainer_sdk.protocol.trainer_state import TrainerState, check_invariants
 from trainer_sdk.protocol.transitions import handle
 from trainer_sdk.pserver.core.messages import PushVerdict, Ruling
 
@@ -48,7 +48,7 @@ SUBSETS = st.sets(st.integers(0, SIZE * EPOCHS - 1), max_size=6).map(lambda s: P
 class OneTrainer(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
-        self.state = start(name=MemberName("t"), ordinal=0, incarnation=Incarnation("i"))
+        self.state = TrainerState(name=MemberName("t"), ordinal=0, incarnation=Incarnation("i"))
         self.lineage = Lineage(1)
         self.number = 0
         self.requests = []  # Acquires without an answer

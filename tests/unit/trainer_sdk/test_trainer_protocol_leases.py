@@ -33,7 +33,7 @@ from trainer_sdk.protocol.trainer_events import (
     SendToMaster,
     SpecDeclared,
 )
-from trainer_sdk.protocol.trainer_state import check_invariants, start
+from trainer_sdk.protocol.trainer_state import TrainerState, check_invariants
 from trainer_sdk.protocol.transitions import handle
 
 DATASET = DatasetSpec(name="d", size=100, epochs=2, batch_size=4)
@@ -53,7 +53,7 @@ class Trainer:
     """A trainer and what it said since the last look."""
 
     def __init__(self):
-        self.state = start(name=MemberName("t"), ordinal=0, incarnation=Incarnation("i"))
+        self.state = TrainerState(name=MemberName("t"), ordinal=0, incarnation=Incarnation("i"))
         self.effects = []
         self.feed(SpecDeclared(spec=Declare(dataset=DATASET)))
 
