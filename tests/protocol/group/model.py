@@ -22,6 +22,7 @@ from dataclasses import replace
 
 from master import group as master_group
 from master.api.identities import Term
+from master.api.messages.generations import CopyWanted
 from master.api.positions import EMPTY
 from master.errors import InvariantViolationError
 from master.job.domain.job_events import AdoptableFound
@@ -32,7 +33,7 @@ from tests.protocol.group.draft import GroupDraft, work_of
 from tests.protocol.group.masters import GroupEtcd
 from tests.protocol.group.settings import FAULTS, FIRST, NO_FAULTS, GroupSetting
 from tests.protocol.group.world import Bits, Collectives, GroupWorld, Member, Presence, put, without_astray
-from trainer_sdk.group.core.member_events import CopyDue, DrainAsked, TakeDigest
+from trainer_sdk.group.core.member_events import DrainAsked, TakeDigest
 from trainer_sdk.group.core.member_state import MemberPhase
 
 
@@ -72,7 +73,7 @@ class GroupModel:
             world = self._settled(draft)
         if setting.wished:
             draft = GroupDraft(setting, world, is_calm=True)
-            draft.tell(0, CopyDue())
+            draft.tell(0, CopyWanted(deadline_s=30.0))
             world = draft.world
         return world
 

@@ -148,11 +148,6 @@ class StopAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyDue:
-    """Time for a checkpoint, or the script asked for one."""
-
-
-@dataclass(frozen=True, slots=True)
 class CopyNow:
     """This member copies the whole replica at this very boundary."""
 
@@ -237,7 +232,6 @@ GroupEvent = (
     | ReplicasCompared
     | StepApplied
     | StopAsked
-    | CopyDue
     | CopyNow
     | CopyTaken
     | CopyWritten

@@ -22,7 +22,6 @@ from master.api.positions import EMPTY
 from trainer_sdk.group.core import copies, membership, steps, sync
 from trainer_sdk.group.core.member_events import (
     AbortGroup,
-    CopyDue,
     CopyNow,
     CopyTaken,
     CopyWritten,
@@ -84,7 +83,7 @@ def handle_member(state: MemberState, event: GroupEvent) -> MemberStep:  # noqa:
             return steps.handle_applied(state)
         case StopAsked():
             return steps.handle_stop(state)
-        case CopyDue() | CopyWanted():
+        case CopyWanted():
             return copies.handle_due(state)
         case CopyNow():
             return copies.handle_now(state)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from master.api.messages.generations import (
+    CopyWanted,
     NewGeneration,
     StateId,
 )
@@ -23,6 +24,8 @@ from trainer_sdk.group.core.member_events import (
 )
 from trainer_sdk.group.core.member_state import MemberPhase, check_member
 from trainer_sdk.group.core.transitions import give, handle_member
+
+COPY_WANTED = CopyWanted(deadline_s=30.0)
 
 
 def feed(state, *events):

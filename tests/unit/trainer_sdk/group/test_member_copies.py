@@ -15,12 +15,11 @@ from master.api.messages.generations import (
 from master.api.messages.to_members import OfferAnswered
 from master.api.positions import EMPTY, PositionSet
 from tests.unit.trainer_sdk.group.group_world import DATASET, LINEAGE, fresh, record_of
-from tests.unit.trainer_sdk.group.member_cases import entry, feed, prepared, reports, sid, synced, word
+from tests.unit.trainer_sdk.group.member_cases import COPY_WANTED, entry, feed, prepared, reports, sid, synced, word
 from trainer_sdk.group.core.control_words import (
     CANNOT_COPY,
 )
 from trainer_sdk.group.core.member_events import (
-    CopyDue,
     CopyNow,
     CopyTaken,
     CopyWritten,
@@ -92,14 +91,14 @@ def test_wish_of_any_rank_makes_the_first_one_copy_a_small_replica():
         said[1 - me] = word(state, copy_shards=1)
         done, _ = feed(give(state), StepReduced(), WordsGathered(number=1, words=tuple(said)), StepApplied())
         assert isinstance(next_work(done), TakeCopy) == (me == 0)
-    assert said_of_copy(feed(synced(me=1), CopyDue())[0]) == 1
+    assert said_of_copy(feed(synced(me=1), COPY_WANTED)[0]) == 1
     assert said_of_copy(synced(me=1)) == 0
 
 
 @pytest.mark.parametrize(("megabytes", "shards"), [(0, 1), (15, 1), (16, 2), (1000, 2)])
 def test_large_replica_is_wished_in_shards(megabytes, shards):
     """Rule 84: one writer below 16 MiB, and no more of them than members."""
-    state, _ = feed(synced(), CopyDue())
+    state, _ = feed(synced(), COPY_WANTED)
     assert said_of_copy(state, replica_bytes=megabytes << 20) == shards
 
 
@@ -123,7 +122,7 @@ def test_nobody_copies_while_one_still_writes():
     state, _ = with_copy(written=False)
     assert said_of_copy(state) == CANNOT_COPY
     assert isinstance(next_work(sharded(words=(2, CANNOT_COPY))), GiveStep)
-    wishing, _ = feed(synced(), CopyDue())
+    wishing, _ = feed(synced(), COPY_WANTED)
     said = (word(wishing, copy_shards=2), word(wishing, copy_shards=CANNOT_COPY))
     wishing, _ = feed(give(wishing), StepReduced(), WordsGathered(number=1, words=said), StepApplied())
     assert said_of_copy(wishing) == 1
@@ -163,7 +162,7 @@ def test_shard_is_dropped_where_a_writer_is_not_there():
 
 def test_copy_does_not_follow_a_step_of_the_switch():
     """Rule 84: others hold the replica after it; the wish stays."""
-    state, _ = feed(prepared(record_of(2, 0, 1, 2, planned_from=1)), CopyDue())
+    state, _ = feed(prepared(record_of(2, 0, 1, 2, planned_from=1)), COPY_WANTED)
     said = tuple(word(state, prepared=2, copy_shards=2) for _ in range(2))
     state, _ = feed(give(state), StepReduced(), WordsGathered(number=1, words=said), StepApplied())
     assert (state.number, state.copy_shards, state.wants_copy) == (2, 0, True)
@@ -171,7 +170,7 @@ def test_copy_does_not_follow_a_step_of_the_switch():
 
 def test_newer_shard_takes_the_place_of_one_that_is_not_committed():
     """Rule 88: the other shard of the older copy never came."""
-    state, _ = feed(with_shard(), CopyDue())
+    state, _ = feed(with_shard(), COPY_WANTED)
     said = (word(state, copy_shards=2), word(state, copy_shards=0))
     state, _ = feed(give(state), StepReduced(), WordsGathered(number=1, words=said), StepApplied())
     work = next_work(state)

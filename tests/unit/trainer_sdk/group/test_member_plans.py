@@ -10,12 +10,21 @@ from master.api.messages.generations import (
 )
 from master.api.messages.to_members import Released
 from tests.unit.trainer_sdk.group.group_world import fresh, record_of
-from tests.unit.trainer_sdk.group.member_cases import complete, entry, feed, prepared, reports, sid, synced, word
+from tests.unit.trainer_sdk.group.member_cases import (
+    COPY_WANTED,
+    complete,
+    entry,
+    feed,
+    prepared,
+    reports,
+    sid,
+    synced,
+    word,
+)
 from trainer_sdk.group.core.member_events import (
     AbortGroup,
     CloseGroup,
     ConnectGroup,
-    CopyDue,
     DrainAsked,
     FinishScript,
     GiveStep,
@@ -155,7 +164,7 @@ def test_leaver_goes_with_the_switch_after_its_copy():
     state, effects = feed(synced(), StreamOpened(), DrainAsked(grace_s=20, reason="SIGTERM"))
     assert reports(effects) == [LeaveRequest(grace_s=20, reason="SIGTERM")]
     state, _ = feed(state, NewGeneration(record=record_of(2, 1, planned_from=1)))
-    state, _ = feed(complete(state, word(state, prepared=2)), CopyDue(), StepApplied())
+    state, _ = feed(complete(state, word(state, prepared=2)), COPY_WANTED, StepApplied())
     assert state.phase is MemberPhase.GONE
     assert next_work(state) == FinishScript(finish=GroupFinish(reason=FinishReason.DRAINED))
     assert next_work(feed(synced(), Released())[0]) == next_work(state)

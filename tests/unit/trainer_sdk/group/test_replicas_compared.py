@@ -11,10 +11,9 @@ from master.api.messages.checkpoint_files import FileRecord
 from master.api.messages.generations import GroupEnded, LeftGeneration, OfferState
 from master.api.positions import EMPTY
 from tests.unit.trainer_sdk.group.group_world import DATASET, LINEAGE
-from tests.unit.trainer_sdk.group.member_cases import feed, reports, sid, synced
+from tests.unit.trainer_sdk.group.member_cases import COPY_WANTED, feed, reports, sid, synced
 from trainer_sdk.group.core.member_events import (
     AbortGroup,
-    CopyDue,
     CopyNow,
     CopyTaken,
     CopyWritten,
@@ -59,7 +58,7 @@ def file_of(work):
 def copied(*, members=(0, 1)):
     """A member that has written the copy of step 4 that all agreed on, and has not taken the next step."""
     state = digested(synced(step=3, members=members, can_compare=True, is_registered=True))
-    state, _ = stepped(feed(state, CopyDue())[0], *[REPLICA] * (len(members) - 1), wish=1)
+    state, _ = stepped(feed(state, COPY_WANTED)[0], *[REPLICA] * (len(members) - 1), wish=1)
     state = digested(feed(state, StepApplied())[0])
     work = next_work(state)
     assert isinstance(work, TakeCopy)
