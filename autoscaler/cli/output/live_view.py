@@ -242,7 +242,7 @@ def _why_row(job: JobLine, colours: Mapping[str, str]) -> Sequence[str | Text]:
 
 def _change_row(line: DecisionLine, colours: Mapping[str, str]) -> Sequence[str | Text]:
     decision = line.decision
-    sizes = str(decision.now) if decision.now == decision.target else f"{decision.now} → {decision.target}"
+    sizes = str(decision.now) if decision.now == decision.target else f"{decision.now} -> {decision.target}"
     name = Text(decision.job, style=colours.get(decision.job, ""))
     return f"{line.t_s:6.1f}s", name, sizes, str(decision.reason), decision.message
 

@@ -121,7 +121,7 @@ def test_the_picture_shows_nodes_sizes_progress_and_reasons():
         "2 wait for free capacity",
     ):
         assert words in text, words
-    assert "4 → 2" in text
+    assert "4 -> 2" in text
     assert "room for web-3" in text
 
 
