@@ -30,6 +30,7 @@ from autoscaler.domain import Bottleneck, Decision, JobName, JobState, Node, Pod
 from autoscaler.fault_isolation import GuardedTask, raw_object_key
 from autoscaler.jobs.lifecycle import JobEnding, LifeStage
 from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.throughput_watch import ThroughputWatch
 from autoscaler.local_run.event_journal import EventJournal
 from autoscaler.manifests.api_types import ReplicaBounds
 
@@ -82,6 +83,7 @@ class JobLine:
     servers_leaving: int
     decision: Decision | None
     progress: JobProgress | None
+    throughput: tuple[tuple[int, float], ...] = ()  # trainers and samples/s, as measured in the present setting
 
     @property
     def why(self) -> str:
@@ -237,7 +239,12 @@ def _job_line(
         servers_leaving=sum(pod.role is Role.SERVER and pod.phase is PodPhase.TERMINATING for pod in own),
         decision=decision,
         progress=None if record is None else record.progress,
+        throughput=() if record is None else _measured(record.throughput),
     )
+
+
+def _measured(watch: ThroughputWatch) -> tuple[tuple[int, float], ...]:
+    return tuple((point.trainers, point.samples_per_s) for point in watch.log.of_setting(watch.setting))
 
 
 def _deployment_line(raw: Raw, pods: Sequence[PodLine]) -> DeploymentLine:

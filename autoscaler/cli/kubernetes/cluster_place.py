@@ -27,6 +27,7 @@ from autoscaler.cli.kubernetes.object_writer import ObjectWriter
 from autoscaler.cli.kubernetes.top_tables import Usage, top_holders, top_nodes
 from autoscaler.cli.output.formats import format_content, section
 from autoscaler.cli.output.object_tables import Columns, ObjectList, PlainObject, format_table, single_row
+from autoscaler.cli.output.throughput_plot import throughput_lines
 from autoscaler.cli.place_values import (
     EventLine,
     JobFacts,
@@ -277,6 +278,7 @@ class ClusterPlace:
 
         found, now_s = await self._reader.find(kind, name), time.time()
         lines = job_lines(found, now_s) if kind == "tj" else [format_content(found, "yaml")]
+        lines += section("Throughput", throughput_lines(found) if kind == "tj" else [])
         pods = await self._pods_beside(kind, name)
         lines += section("Pods", format_table(pods, is_wide=False, columns=self._columns()))
         lines += section("Resizes", resize_lines(found, now_s) if kind == "tj" else [])

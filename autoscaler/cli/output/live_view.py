@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autoscaler.cli.output.phrases import format_count
+from autoscaler.cli.output.throughput_plot import bars_of
 from autoscaler.clusters.local.run_files.run_journal import DECIDED, RunEvent
 from autoscaler.domain import Bottleneck, PodPhase, Role
 from autoscaler.local_run.run_snapshot import (
@@ -80,6 +81,7 @@ def draw(
         height - used,
         {
             "why this size": [_why_row(job, colours) for job in jobs if _has_open_size(job)],
+            "samples/s by trainers": [row for job in jobs if (row := _throughput_row(job, colours))],
             "decisions": [_change_row(line, colours) for line in changes],
             "events": _event_rows([event for event in events if event.kind != DECIDED][-_MOST_ROWS:], width),
         },
@@ -234,6 +236,11 @@ def _panels(free_lines: int, tables: Mapping[str, Sequence[Sequence[str | Text]]
 
 def _has_open_size(job: JobLine) -> bool:
     return job.decision is not None and job.decision.bottleneck is not Bottleneck.NOT_ACTIVE
+
+
+def _throughput_row(job: JobLine, colours: Mapping[str, str]) -> Sequence[str | Text]:
+    bars = bars_of(job.throughput)
+    return [Text(job.name, style=colours.get(job.name, "")), bars] if bars else []
 
 
 def _why_row(job: JobLine, colours: Mapping[str, str]) -> Sequence[str | Text]:
