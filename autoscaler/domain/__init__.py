@@ -44,7 +44,7 @@ from autoscaler.domain.history import (
     VacatedNode,
     VoluntaryResize,
 )
-from autoscaler.domain.idleness import IdleTrainer
+from autoscaler.domain.idleness import IdlePod, IdleReclaim, IdleTrainer, ReclaimMode
 from autoscaler.domain.jobs import DEFAULT_WEIGHT, Job, JobState, MasterSpec, ServerSpec, TrainerSpec
 from autoscaler.domain.plans import (
     FOR_JOBS,
@@ -96,6 +96,8 @@ __all__ = [
     "Headroom",
     "History",
     "IdleGift",
+    "IdlePod",
+    "IdleReclaim",
     "IdleTrainer",
     "Job",
     "JobName",
@@ -117,6 +119,7 @@ __all__ = [
     "QuotaLimit",
     "Reason",
     "Reclaim",
+    "ReclaimMode",
     "Refusal",
     "Requirement",
     "Reservation",

@@ -8,8 +8,11 @@ planner has no case for doubt.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+from typing import Final
 
-from autoscaler.domain.cluster import PodName
+from autoscaler.domain.cluster import JobName, NodeName, PodName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,3 +25,54 @@ class IdleTrainer:
     pod: PodName
     since_s: float  # its last batch
     is_hung: bool = False
+
+
+class ReclaimMode(StrEnum):
+    """What is done with GPUs that pods of others hold and do not use, where their owner agreed to it."""
+
+    OFF = "off"  # nothing, and nobody is told
+    OBSERVE = "observe"  # it is told what would be given back, for whom, and how many GPU-hours that were
+    ACT = "act"  # they are given back after a notice
+
+
+SHORTEST_RECLAIM_S: Final = 60.0
+LONGEST_RECLAIM_S: Final = 30 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdlePod:
+    """A pod of others whose GPUs nobody has used since `since_s`, by its node's agent; times on the cluster's clock.
+
+    `after_s`: its owner agreed that they are given back once unused for so long; None: did not agree.
+    `kept_until_s`: an instant before which somebody asked to leave it alone.
+    """
+
+    pod: PodName
+    since_s: float
+    after_s: float | None = None
+    kept_until_s: float = -inf
+
+    def is_due(self, now_s: float) -> bool:
+        """True if its owner agreed, the time that was agreed on has passed, and nobody keeps it."""
+        return self.due_at_s <= now_s
+
+    @property
+    def due_at_s(self) -> float:
+        """The instant from which it may be given back; infinity: never, as NaN and nonsense are."""
+        if self.after_s is None or not SHORTEST_RECLAIM_S <= self.after_s <= LONGEST_RECLAIM_S:
+            return inf
+        return max(self.since_s + self.after_s, self.kept_until_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleReclaim:
+    """A decision: this pod's GPUs are given back, together with those of the other decisions for `beneficiary`.
+
+    What is done about it is the policy's (`ReclaimMode`); nothing of the plan's actions rests on it.
+    """
+
+    pod: PodName
+    node: NodeName
+    gpu_count: int
+    since_s: float
+    beneficiary: PodName | JobName

@@ -8,6 +8,7 @@ from typing import Final, NewType, assert_never
 
 from autoscaler.domain.cluster import JobName, NodeName, PodName, Role, Shape, Tier
 from autoscaler.domain.history import History
+from autoscaler.domain.idleness import IdleReclaim
 
 
 class Reason(StrEnum):
@@ -42,6 +43,7 @@ class Bottleneck(StrEnum):
     BUDGET = "Budget"  # the transfers or resizes of this minute are used up
     EFFICIENCY = "Efficiency"  # its next trainers would add less than `TrainerSpec.efficiency` asks for
     RESIZE_COST = "ResizeCost"  # its growth would cost more training time than it gains (`Policy.payoff_s`)
+    IDLE_HELD = "IdleHeld"  # pods of others hold GPUs that nobody uses, and that would be enough
     IDLE = "Idle"  # trainers of it do no work, or did none until they were given away
     STALE_VIEW = "StaleView"  # the view is too old to plan with
     NOT_ACTIVE = "NotActive"  # suspended, ending or over
@@ -185,6 +187,7 @@ class DemandState(StrEnum):
     CAPACITY_DRAINING = "CapacityDraining"  # it fits once pods that are leaving have left
     SHRUNK_FOR = "ShrunkFor"  # this plan removes trainers for it
     NO_CAPACITY = "NoCapacity"  # no surplus could help, or its priority is below core's
+    IDLE_HELD = "IdleHeld"  # it would fit without pods that do not use their GPUs: `victims`
     NEVER_FITS = "NeverFits"  # not even an empty node could hold it
     SCHEDULER_REFUSED = "SchedulerRefused"  # it did not use capacity that it had
     LEFT_TO_SCHEDULER = "LeftToScheduler"  # the scheduler has not tried it yet, or may preempt for it itself
@@ -229,6 +232,7 @@ class Plan:
     actions: tuple[Action, ...] = ()
     waits: tuple[DeferredChange, ...] = ()
     demands: tuple[DemandAnswer, ...] = ()
+    idle_reclaims: tuple[IdleReclaim, ...] = ()  # of pods of others; carried out beside the actions, or only told
     history: History = field(default_factory=History)  # before the actions: `planner.record_applied` adds them
     excluded: tuple[ExcludedJob, ...] = ()  # the plan was made without them
     replan_at_s: float | None = None  # the earliest instant at which time alone changes the answer

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autoscaler.domain.cluster import Headroom
+from autoscaler.domain.idleness import ReclaimMode
 
 
 class Admission(StrEnum):
@@ -145,6 +146,12 @@ class Policy:
 
     idle_pause_s: float = 600.0
     """A job does not grow for so long after a trainer of it that did no work went to others: it would come back."""
+
+    idle_reclaim: ReclaimMode = ReclaimMode.OBSERVE
+    """GPUs that pods of others hold and do not use, where their owner agreed: told first, since a notebook is work."""
+
+    idle_notice_s: float = 300.0
+    """The owner is told so long before, and may keep the pod."""
 
     surplus_grace_s: float = 10.0
     """Longest grace period of surplus; web pods wait for it: shortfall 2.5 % at 2 s, 5 % at 10 s, 11 % at 30 s

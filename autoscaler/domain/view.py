@@ -17,6 +17,7 @@ from typing import Final, Protocol, TypeVar
 
 from autoscaler.domain.cluster import Capabilities, Node, Pod, PodPhase, Role, Tier, Workload
 from autoscaler.domain.history import History
+from autoscaler.domain.idleness import IdlePod
 from autoscaler.domain.jobs import Job
 from autoscaler.domain.quotas import Quota
 from autoscaler.errors import InvalidViewError
@@ -34,6 +35,7 @@ class Named(Protocol):
 
 NamedItem = TypeVar("NamedItem", bound=Named)
 name_of = attrgetter("name")
+pod_of = attrgetter("pod")
 limit_order = attrgetter("resource", "hard", "used")
 
 
@@ -52,6 +54,7 @@ class ClusterView:
     jobs: tuple[Job, ...] = ()
     workloads: tuple[Workload, ...] = ()
     quotas: tuple[Quota, ...] = ()
+    idle_pods: tuple[IdlePod, ...] = ()  # of others, by name; of pods that the view has
     is_synced: bool = True  # False: the first full listing is not complete
     capabilities: Capabilities = field(default_factory=Capabilities)
     history: History = field(default_factory=History)  # put in by the loop; adapters leave it empty
@@ -65,6 +68,7 @@ class ClusterView:
                 check(item)
         check_ordinals_once(self.pods)
         object.__setattr__(self, "quotas", in_order(self.quotas))
+        object.__setattr__(self, "idle_pods", tuple(sorted(self.idle_pods, key=pod_of)))
 
     def evolve(
         self,
@@ -78,6 +82,7 @@ class ClusterView:
         gone_jobs: Iterable[str] = (),
         gone_workloads: Iterable[str] = (),
         quotas: Iterable[Quota] | None = None,
+        idle_pods: Iterable[IdlePod] | None = None,
         revision: int | None = None,
         observed_at_s: float | None = None,
         is_synced: bool | None = None,
@@ -100,6 +105,7 @@ class ClusterView:
             "jobs": with_changes("jobs", self.jobs, jobs, gone_jobs),
             "workloads": with_changes("workloads", self.workloads, workloads, gone_workloads),
             "quotas": None if quotas is None else in_order(quotas),
+            "idle_pods": None if idle_pods is None else tuple(sorted(idle_pods, key=pod_of)),
             "revision": revision,
             "observed_at_s": observed_at_s,
             "is_synced": is_synced,

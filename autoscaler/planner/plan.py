@@ -18,6 +18,7 @@ from autoscaler.planner.phases.p4_gangs import admit_gangs, reserve_headroom
 from autoscaler.planner.phases.p6_begin_moves import begin_moves
 from autoscaler.planner.phases.p6_transfer import share_capacity
 from autoscaler.planner.phases.p7_actions import next_instant, plan_actions
+from autoscaler.planner.phases.p8_idle_pods import reclaim_idle_pods
 from autoscaler.planner.sharing.elastic_servers import complete_servers
 from autoscaler.planner.working_copy.memo import Memo
 from autoscaler.planner.working_copy.planned_job import PlannedJob
@@ -68,6 +69,7 @@ def run_phases(copy: WorkingCopy) -> Plan:
     complete_servers(copy)
     begin_moves(copy)
     actions, waits = plan_actions(copy)  # P7
+    reclaims = reclaim_idle_pods(copy)  # P8
     return Plan(
         revision=copy.view.revision,
         planned_at_s=copy.now_s,
@@ -75,6 +77,7 @@ def run_phases(copy: WorkingCopy) -> Plan:
         actions=actions,
         waits=waits,
         demands=tuple(copy.external.answers),
+        idle_reclaims=reclaims,
         history=next_history(copy),
         replan_at_s=next_instant(copy),
     )

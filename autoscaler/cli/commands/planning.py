@@ -124,6 +124,7 @@ def plan(*, output: str, snapshot: Path | None, selector: PlaceSelector) -> None
     shell_complete=complete_web,
     help="Replicas of a deployment: 400, or nginx=400.",
 )
+@click.option("--reclaim-idle", is_flag=True, help="Pods of others that hold GPUs and do not use them give them back.")
 @click.option(
     "--submit", type=click.Path(path_type=Path), multiple=True, help="File with jobs and deployments to submit."
 )
@@ -145,7 +146,9 @@ def what_if(*, output: str, snapshot: Path | None, selector: PlaceSelector, **ch
     if changes["labels"] and changes["shape"] is None:
         raise click.UsageError("--label applies to new nodes: add --add-nodes N and --shape")
     if not any(changes.values()):
-        raise click.UsageError("give at least one change: --add-nodes, --remove-node, --web or --submit")
+        raise click.UsageError(
+            "give at least one change: --add-nodes, --remove-node, --web, --reclaim-idle or --submit"
+        )
     from autoscaler.cli.output import what_if_report  # noqa: PLC0415 - the planner is not for --help
     from autoscaler.planner.counterfactual import converge  # noqa: PLC0415 - with it
 
@@ -178,6 +181,10 @@ def _apply_changes(inputs: PlanInputs, changes: dict[str, Any], source: Snapshot
         chosen = _deployment(inputs, name, source.namespace)
         inputs = edits.with_replicas(inputs, chosen, count)
         descriptions.append(f"{count} replicas of {chosen}")
+    if changes["reclaim_idle"]:
+        before = len(inputs.view.pods)
+        inputs = edits.without_idle_pods(inputs)
+        descriptions.append(f"{before - len(inputs.view.pods)} pods with unused GPUs gone")
     for file in changes["submit"]:
         inputs, more = _with_submission(inputs, file, source)
         descriptions += more

@@ -7,6 +7,7 @@ say) do not come back.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
@@ -52,6 +53,23 @@ def with_replicas(inputs: PlanInputs, name: WorkloadName, count: int) -> PlanInp
     come = [replica(found, number, inputs.now_s) for number, _ in zip(numbers, missing, strict=False)]
     workload = replace(found, desired_replicas=count)
     return replace(inputs, view=inputs.view.evolve(workloads=[workload], pods=come, gone_pods=gone))
+
+
+def without_idle_pods(inputs: PlanInputs) -> PlanInputs:
+    """Return the inputs without the pods of others that hold GPUs and have not used them for `Policy.idle_window_s`,
+    their owners' consent apart; a workload wants as many replicas fewer."""
+    view, due_s = inputs.view, inputs.now_s - inputs.policy.idle_window_s
+    idle = {one.pod for one in view.idle_pods if one.since_s <= due_s}
+    gone = [pod for pod in view.pods if pod.name in idle and pod.role is Role.EXTERNAL and pod.requests.gpu_count]
+    counts = Counter(pod.workload for pod in gone)
+    fewer = [
+        replace(workload, desired_replicas=max(0, workload.desired_replicas - counts[workload.name]))
+        for workload in view.workloads
+        if counts[workload.name]
+    ]
+    left = [one for one in view.idle_pods if one.pod not in idle]
+    evolved = view.evolve(gone_pods=[pod.name for pod in gone], workloads=fewer, idle_pods=left)
+    return replace(inputs, view=evolved)
 
 
 def with_workload(inputs: PlanInputs, workload: Workload) -> PlanInputs:

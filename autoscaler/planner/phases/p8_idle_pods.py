@@ -1,0 +1,212 @@
+"""P8: pods of others that hold GPUs and do not use them, for pods and gangs that wait for lack of capacity.
+
+This supply comes after surplus: who finds room without it is served by then.  Pods are chosen by how long they have
+been unused, the longest first, and only where all of them together make the waiting one fit; those that are not needed
+for it stay.  None is chosen for somebody of lower priority, before the time that its owner agreed on, or while
+somebody keeps it.  Where pods would help whose owners did not agree, the waiting one is told (`IdleHeld`).
+
+Nothing of this plan's actions rests on it: pods that leave are capacity once the view shows them leaving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Final
+
+from autoscaler.domain import (
+    Bottleneck,
+    DemandState,
+    IdlePod,
+    IdleReclaim,
+    JobName,
+    JobState,
+    Pod,
+    PodName,
+    PodPhase,
+    ReclaimMode,
+    Role,
+)
+from autoscaler.planner.formatting import listed
+from autoscaler.planner.placement.core_placement import core_roles, try_place_all
+from autoscaler.planner.placement.node_choice import emptiest_node
+from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
+
+MOST_CANDIDATES: Final = 64  # for one that waits: each is a trial
+MOST_WAITING: Final = 16  # that are looked at in one plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldGpus:
+    """An idle pod with what it holds."""
+
+    idle: IdlePod
+    pod: Pod
+    at: int
+
+    @property
+    def gpu_count(self) -> int:
+        return self.pod.requests.gpu_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A pod or a gang that lacks capacity.  `place` takes its capacity on the copy, or returns False."""
+
+    name: PodName | JobName
+    priority: int
+    place: Callable[[], bool]
+    tell: Callable[[str, Sequence[HeldGpus]], None]
+
+
+def reclaim_idle_pods(copy: WorkingCopy) -> tuple[IdleReclaim, ...]:
+    """Return which idle pods are to be given back and for whom; tell those who wait which pods would help.
+
+    The copy stays as it is, but for what is told.  Call it after all other phases.
+    """
+    if copy.policy.idle_reclaim is ReclaimMode.OFF or not copy.view.idle_pods:
+        return ()
+    held = held_gpus(copy)
+    found: list[IdleReclaim] = []
+    told: list[tuple[Waiting, str, list[HeldGpus]]] = []
+    start = copy.mark()
+    for waiting in [*waiting_pods(copy), *waiting_gangs(copy)][:MOST_WAITING]:
+        mine = [one for one in held if one.pod.priority <= waiting.priority]
+        agreed = fewest_that_help(copy, waiting, [one for one in mine if is_due(copy, one.idle)])
+        if agreed:
+            found += [reclaim_of(copy, one, waiting) for one in agreed]
+            held = [one for one in held if one not in agreed]
+        helpful = agreed or fewest_that_help(copy, waiting, mine, keep=False)
+        if helpful:
+            told.append((waiting, held_text(copy, helpful, is_agreed=bool(agreed)), helpful))
+    copy.roll_back(start)
+    for waiting, message, helpful in told:
+        waiting.tell(message, helpful)
+    return tuple(found)
+
+
+def is_due(copy: WorkingCopy, idle: IdlePod) -> bool:
+    """True if the pod may be given back now; if it may be later, the next plan is made then."""
+    return isfinite(idle.due_at_s) and copy.is_due(idle.due_at_s)
+
+
+def held_gpus(copy: WorkingCopy) -> list[HeldGpus]:
+    """Return the idle pods of others that hold GPUs on an open node, those that are unused for longest first."""
+    by_name = {idle.pod: idle for idle in copy.view.idle_pods}
+    found = []
+    for pod in copy.view.pods:
+        idle = by_name.get(pod.name)
+        at = None if idle is None else copy.capacity.open_place_of(pod)
+        is_held = pod.role is Role.EXTERNAL and pod.phase is PodPhase.READY and pod.requests.gpu_count > 0
+        if idle is not None and at is not None and is_held and pod.created_at_s <= idle.since_s <= copy.now_s:
+            found.append(HeldGpus(idle=idle, pod=pod, at=at))
+    return sorted(found, key=lambda one: (one.idle.since_s, one.pod.name))[:MOST_CANDIDATES]
+
+
+def waiting_pods(copy: WorkingCopy) -> Iterator[Waiting]:
+    """Yield the pods of others that exist and lack capacity, in the order of the plan's answers."""
+    pods = {pod.name: pod for pod in copy.external.waiting}
+    for number, answer in enumerate(copy.external.answers):
+        pod = pods.get(answer.pod)
+        if pod is None or answer.state is not DemandState.NO_CAPACITY or not pod.requests.gpu_count:
+            continue
+
+        def place(pod: Pod = pod) -> bool:
+            shape = copy.shapes.number(pod.shape)
+            at = emptiest_node(copy, shape, now=False, exists=True)
+            if at is not None:
+                copy.capacity.allocate(at, shape, now=False)
+            return at is not None
+
+        def tell(_: str, helpful: Sequence[HeldGpus], number: int = number) -> None:
+            victims = tuple(one.pod.name for one in helpful)
+            answers = copy.external.answers
+            answers[number] = replace(answers[number], state=DemandState.IDLE_HELD, victims=victims)
+
+        yield Waiting(name=pod.name, priority=pod.priority, place=place, tell=tell)
+
+
+def waiting_gangs(copy: WorkingCopy) -> Iterator[Waiting]:
+    """Yield the jobs that wait for room for their minimum, highest priority first, then the oldest."""
+    jobs = [job for job in copy.dirty_jobs() if is_waiting_gang(job)]
+    for job in sorted(jobs, key=lambda job: (-job.spec.priority, job.spec.submitted_at_s, job.spec.name)):
+
+        def place(job: PlannedJob = job) -> bool:
+            return try_place_all(copy, job, core_roles(job), now=False) is not None
+
+        def tell(message: str, _: Sequence[HeldGpus], job: PlannedJob = job) -> None:
+            job.block(Bottleneck.IDLE_HELD, message)
+
+        yield Waiting(name=job.spec.name, priority=job.spec.priority, place=place, tell=tell)
+
+
+def is_waiting_gang(job: PlannedJob) -> bool:
+    """True if the job lacks nothing but capacity for its start."""
+    is_out = not job.is_running and not job.is_starting and job.spec.state is JobState.ACTIVE
+    return is_out and not job.coming and job.bottleneck is Bottleneck.NODE_FIT
+
+
+def fewest_that_help(
+    copy: WorkingCopy, waiting: Waiting, held: Sequence[HeldGpus], *, keep: bool = True
+) -> list[HeldGpus]:
+    """Return the pods without which the waiting one fits; none if all of them together are not enough.
+
+    First as few of the longest unused as are enough, then without those of them that do not matter.  `keep`: the room
+    is taken for it on the copy, so that another one does not count on the same pods.
+    """
+    if not fits_without(copy, waiting, held, keep=False):
+        return []
+    count = next(number for number in range(1, len(held) + 1) if fits_without(copy, waiting, held[:number], keep=False))
+    chosen = list(held[:count])
+    for one in held[: count - 1]:
+        others = [other for other in chosen if other is not one]
+        if fits_without(copy, waiting, others, keep=False):
+            chosen = others
+    fits_without(copy, waiting, chosen, keep=keep)
+    return chosen
+
+
+def fits_without(copy: WorkingCopy, waiting: Waiting, gone: Sequence[HeldGpus], *, keep: bool) -> bool:
+    """True if the waiting one fits once these pods are gone; with nobody gone it does not, by the phases before."""
+    if not gone:
+        return False
+    mark = copy.mark()
+    for one in gone:
+        copy.capacity.move(one.at, copy.shapes.number(one.pod.shape), later=1)
+    fits = waiting.place()
+    if not (fits and keep):
+        copy.roll_back(mark)
+    return fits
+
+
+def reclaim_of(copy: WorkingCopy, one: HeldGpus, waiting: Waiting) -> IdleReclaim:
+    """Return the decision on one pod."""
+    return IdleReclaim(
+        pod=one.pod.name,
+        node=copy.capacity.names[one.at],
+        gpu_count=one.gpu_count,
+        since_s=one.idle.since_s,
+        beneficiary=waiting.name,
+    )
+
+
+def held_text(copy: WorkingCopy, held: Sequence[HeldGpus], *, is_agreed: bool) -> str:
+    """Return who holds the GPUs, since when unused, and what would free them, in one line."""
+    count, pods = sum(one.gpu_count for one in held), listed(sorted({one.pod.name for one in held}))
+    nodes = listed(sorted({copy.capacity.names[one.at] for one in held}))
+    minutes = int(min(copy.now_s - one.idle.since_s for one in held) // 60)
+    gpus = "1 GPU" if count == 1 else f"{count} GPUs"
+    is_are = "is" if count == 1 else "are"
+    text = f"{gpus} on {nodes} {is_are} held by {pods}, unused for {minutes} min"
+    if not is_agreed:
+        kept = all(one.idle.kept_until_s > copy.now_s for one in held)
+        return (
+            f"{text}, and kept by their owner"
+            if kept
+            else f"{text}; opt-in would free {'it' if count == 1 else 'them'}"
+        )
+    if copy.policy.idle_reclaim is ReclaimMode.ACT and not copy.policy.is_frozen:
+        return f"{text}; given back after a notice"
+    return f"{text}; policy.idleReclaim: act frees them"

@@ -1,0 +1,181 @@
+"""Pods of others that hold GPUs and do not use them: whose, for whom, and what is told (ADR 0288, promise A12)."""
+
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.domain import Bottleneck, DemandState, IdlePod, Pod, PodPhase, ReclaimMode, Role, Tier
+from autoscaler.planner import plan
+from autoscaler.planner.counterfactual import PlanInputs
+from autoscaler.planner.counterfactual.edits import without_idle_pods
+from tests.property.planner_cases import NO_GATES
+from tests.unit.clusters.memory_cluster import MemoryCluster
+from tests.unit.planner.setups import decision, demand, job, node, shape
+
+NOW_S = 1_000_000.0
+ACT = replace(NO_GATES, idle_reclaim=ReclaimMode.ACT)
+
+
+def notebook(name, place, *, gpu=1, **fields):
+    """A running pod of others with GPUs."""
+    return Pod(
+        name=name,
+        role=Role.EXTERNAL,
+        tier=Tier.EXTERNAL,
+        shape=shape(100, gpu=gpu),
+        phase=PodPhase.READY,
+        node=place,
+        **fields,
+    )
+
+
+def waiting(name, *, gpu, **fields):
+    """A pod of others that finds no node."""
+    common = {"role": Role.EXTERNAL, "tier": Tier.EXTERNAL, "phase": PodPhase.PENDING, "unschedulable_since_s": 0.0}
+    return Pod(name=name, shape=shape(100, gpu=gpu), **(common | fields))
+
+
+def unused(name, minutes, *, after=30, kept=None):
+    """A verdict: unused for so many minutes; its owner agreed to `after`, None: to nothing."""
+    return IdlePod(
+        pod=name,
+        since_s=NOW_S - 60.0 * minutes,
+        after_s=None if after is None else 60.0 * after,
+        kept_until_s=float("-inf") if kept is None else NOW_S + 60.0 * kept,
+    )
+
+
+def planned(pods, idle, *, jobs=(), gpus=4, nodes=("n",), policy=ACT):
+    cluster = MemoryCluster([node(name, 8_000, gpu=gpus) for name in nodes], jobs, pods=pods, now_s=NOW_S)
+    return plan(cluster.view(idle_pods=tuple(idle)), policy, NOW_S)
+
+
+FOUR = [notebook(f"nb-{number}", "n") for number in range(4)]
+AGES = {"nb-0": 40, "nb-1": 90, "nb-2": 35, "nb-3": 60}
+
+
+def taken(made):
+    return [one.pod for one in made.idle_reclaims]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected"), [(1, ["nb-1"]), (2, ["nb-1", "nb-3"]), (3, ["nb-1", "nb-3", "nb-0"]), (5, [])]
+)
+def test_as_few_as_are_enough_leave_and_the_longest_unused_first(gpu, expected):
+    """Only under pressure, only if their sum makes the waiting pod fit."""
+    idle = [unused(name, minutes) for name, minutes in AGES.items()]
+    made = planned([*FOUR, waiting("w", gpu=gpu)], idle)
+    assert taken(made) == expected
+    assert all(one.beneficiary == "w" for one in made.idle_reclaims)
+    assert not planned(FOUR, idle).idle_reclaims
+
+
+@pytest.mark.parametrize(
+    ("idle", "expected"),
+    [
+        (unused("nb-0", 29), []),  # not for as long as was agreed
+        (unused("nb-0", 31), ["nb-0"]),
+        (unused("nb-0", 500, after=None), []),  # not agreed
+        (unused("nb-0", 500, after=float("nan")), []),
+        (unused("nb-0", 500, after=0.5), []),  # nonsense
+        (unused("nb-0", 500, after=100 * 24 * 60), []),
+        (unused("nb-0", 500, kept=10), []),  # kept
+        (unused("nb-0", 500, kept=0), ["nb-0"]),  # the keep has ended
+        (unused("nb-0", -5), []),  # a clock that is ahead
+        (unused("nb-0", 1e9), []),  # since before the pod was created
+        (unused("gone", 500), []),
+    ],
+)
+def test_none_leaves_against_its_owner_or_before_its_time(idle, expected):
+    """Consent, time, keep and nonsense, each for itself."""
+    pods = [replace(one, created_at_s=NOW_S - 1e6) for one in FOUR]
+    assert taken(planned([*pods, waiting("w", gpu=1)], [idle])) == expected
+
+
+def test_a_pod_that_outranks_the_waiting_one_stays():
+    """A notebook is no surplus: nobody of lower priority gets its GPU."""
+    pods = [replace(FOUR[0], priority=10), *FOUR[1:]]
+    assert not taken(planned([*pods, waiting("w", gpu=1)], [unused("nb-0", 90)]))
+    assert taken(planned([*pods, waiting("w", gpu=1, priority=10)], [unused("nb-0", 90)])) == ["nb-0"]
+
+
+def test_surplus_of_jobs_goes_first():
+    """Whoever is served by surplus takes nothing of a notebook."""
+    spec = job("j", low=1, high=8, gpu=1)
+    trainers = [
+        Pod(
+            name=f"j-trainer-{number}",
+            role=Role.TRAINER,
+            tier=Tier.CORE if number == 0 else Tier.SURPLUS,
+            shape=spec.trainer.shape,
+            phase=PodPhase.READY,
+            node="n",
+            job="j",
+            ordinal=number,
+        )
+        for number in range(2)
+    ]
+    master = Pod(
+        name="j-master-0",
+        role=Role.MASTER,
+        tier=Tier.CORE,
+        shape=spec.master.shape,
+        phase=PodPhase.READY,
+        node="n",
+        job="j",
+    )
+    made = planned([*FOUR[:2], *trainers, master, waiting("w", gpu=1)], [unused("nb-0", 90)], jobs=[spec])
+    assert not taken(made)
+    assert demand(made, "w").state is DemandState.SHRUNK_FOR
+
+
+GANG = job("gang", low=2, high=2, gpu=2)
+
+
+def test_a_gang_that_waits_gets_them_and_two_do_not_count_on_the_same():
+    """Two gangs of four GPUs, four idle ones in all: the first by priority gets them."""
+    idle = [unused(name, minutes) for name, minutes in AGES.items()]
+    made = planned(FOUR, idle, jobs=[GANG, replace(GANG, name="urgent", priority=5)])
+    assert {one.beneficiary for one in made.idle_reclaims} == {"urgent"}
+    assert sorted(taken(made)) == ["nb-0", "nb-1", "nb-2", "nb-3"]
+    assert not made.actions
+
+
+@pytest.mark.parametrize(
+    ("after", "mode", "kept", "expected"),
+    [
+        (30, ReclaimMode.ACT, None, "given back after a notice"),
+        (30, ReclaimMode.OBSERVE, None, "policy.idleReclaim: act frees them"),
+        (None, ReclaimMode.ACT, None, "opt-in would free them"),
+        (30, ReclaimMode.ACT, 60, "kept by their owner"),
+    ],
+)
+def test_a_waiting_gang_is_told_who_holds_what_it_lacks(after, mode, kept, expected):
+    """`IdleHeld`: how many, where, whose, since when, and what would free them."""
+    pods = [notebook("research/alice", "a", gpu=2), notebook("research/bob", "b", gpu=2)]
+    idle = [unused("research/alice", 43, after=after, kept=kept), unused("research/bob", 90, after=after, kept=kept)]
+    policy = replace(ACT, idle_reclaim=mode)
+    made = planned(pods, idle, jobs=[GANG], gpus=2, nodes=("a", "b"), policy=policy)
+    told = decision(made, "gang")
+    assert told.bottleneck is Bottleneck.IDLE_HELD
+    assert told.message.startswith("4 GPUs on a, b are held by research/alice, research/bob, unused for 43 min")
+    assert told.message.endswith(expected)
+    assert len(told.message) <= 110 or "..." in told.message
+
+
+def test_with_the_mode_off_nothing_is_decided_and_nothing_is_told():
+    """`policy.idleReclaim: off`."""
+    made = planned(
+        FOUR, [unused("nb-0", 90)], jobs=[job("g", gpu=1)], policy=replace(ACT, idle_reclaim=ReclaimMode.OFF)
+    )
+    assert not made.idle_reclaims
+    assert decision(made, "g").bottleneck is Bottleneck.NODE_FIT
+
+
+def test_what_if_answers_with_all_unused_gpus_free():
+    """`edl what-if --reclaim-idle` asks nobody for consent."""
+    cluster = MemoryCluster([node("n", 8_000, gpu=4)], [GANG], pods=FOUR, now_s=NOW_S)
+    view = cluster.view(idle_pods=tuple(unused(name, minutes, after=None) for name, minutes in AGES.items()))
+    changed = without_idle_pods(PlanInputs(view=view, policy=ACT, now_s=NOW_S))
+    assert not changed.view.pods
+    assert decision(plan(changed.view, ACT, NOW_S), "gang").target == 2
