@@ -104,3 +104,20 @@ def _within_range(number: Fraction, value: str | float) -> Fraction:
     if number > _LARGEST:
         raise QuantityError(f"{value!r} is more than 2^63 - 1, which is as far as Kubernetes counts")
     return number
+
+
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration_s(text: str) -> float:
+    """Seconds of a duration such as `30s`, `5m`, `1h30m`, or of a bare number of seconds.
+
+    Raises ValueError with what to write instead.
+    """
+    text = text.strip()
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        return float(text)
+    parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{text!r} is not a duration; write 30s, 5m or 1h30m")
+    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)

@@ -81,6 +81,7 @@ for command in (
     changes.drain,
     changes.uncordon,
     changes.suspend,
+    changes.keep,
     changes.resume,
     changes.delete,
     data.data,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -25,9 +25,10 @@ from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.cache.object_cache import AGED_KINDS, WATCHED_KINDS
 from autoscaler.clusters.kubernetes.cache.reflector import Reflector
 from autoscaler.clusters.kubernetes.kubernetes_cluster import SETTLE_EVERY_S, KubernetesCluster
-from autoscaler.domain import Policy
+from autoscaler.domain import IdlePod, PodName, Policy
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.master_connections import MasterConnections
+from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.loop import Loop, LoopPass
 from autoscaler.operator.controllers.definition_check import DefinitionCheck
 from autoscaler.operator.controllers.fault_reporter import FaultReporter
@@ -46,6 +47,7 @@ from autoscaler.operator.controllers.progress_poller import (
 from autoscaler.operator.controllers.server_drain import DrainGuard, ServerDrains
 from autoscaler.operator.controllers.status_source import StatusSource
 from autoscaler.operator.controllers.status_writer import PROGRESS_EVERY_S, StatusWriter
+from autoscaler.operator.idle.idle_reclaimer import IdleReclaimer
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.store.event_recorder import EventRecorder
 from autoscaler.operator.store.gpu_report_store import GpuReportStore
@@ -197,6 +199,7 @@ class LeaderTerm:
         self.gpus = (
             GpuReportStore(api, self.errors, clock=clock, jitter=random.random) if settings.reads_gpu_reports else None
         )
+        self.idle = self._make_idle_reclaimer(api, metrics, policy)
         self.watching = Reflector(
             api, self.cache, WATCHED_KINDS, now=clock, jitter=random.random, notify=self.store.request_plan
         )
@@ -220,6 +223,8 @@ class LeaderTerm:
             if self._etcd is not None and self.etcd_space is not None:
                 tasks.create_task(self._etcd.run(), name="accounts in etcd")
                 tasks.create_task(self.etcd_space.run(), name="space in etcd")
+            if self.idle is not None:
+                tasks.create_task(self.idle.run(), name="GPUs by use")
             tasks.create_task(self.statuses.run(), name="statuses")
             tasks.create_task(self.events.run(), name="events")
 
@@ -249,9 +254,34 @@ class LeaderTerm:
         """Problem that blocks the operator: an unwatched kind, or a faulty cluster set-up."""
         return next(iter((*self.watching.problems.values(), *self.store.cluster_problems().values())), "")
 
+    def _make_idle_reclaimer(self, api: Api, metrics: Metrics, policy: Policy) -> IdleReclaimer | None:
+        """Return who follows the use of GPUs; None without agents that report it."""
+        if self.gpus is None:
+            return None
+        return IdleReclaimer(
+            api,
+            self.cache,
+            self.gpus,
+            events=self.events,
+            metrics=metrics,
+            policy=policy,
+            view=self.cluster.view,
+            set_use=self._set_gpu_use,
+            clock=self._clock,
+            offset_s=self.store.offset_s,
+        )
+
+    def _set_gpu_use(self, devices: Mapping[PodName, Device], idle: tuple[IdlePod, ...]) -> None:
+        self.store.devices = devices
+        if idle != self.cluster.views.idle_pods:
+            self.cluster.views.idle_pods = idle
+            self.store.request_plan()
+
     def _handle_pass(self, done: LoopPass) -> None:
         self._passed_at_s = self._clock()
         self.reporter.handle_pass(done)
+        if self.idle is not None:
+            self.idle.handle_decisions(done.plan.idle_reclaims)
         self._on_pass(done)
 
 

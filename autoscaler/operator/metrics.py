@@ -96,6 +96,14 @@ class Metrics:
             "1 while the job waits although capacity is free that is reserved for an older gang.",
             (*JOB, "by"),
         )
+        self._idle_reclaims = self._counter(
+            "edl_idle_gpus_given_back", "GPUs that pods of others gave back unused.", ()
+        )
+        self._idle_gpu_s = self._counter(
+            "edl_idle_gpu_seconds",
+            "GPU-seconds for which somebody waited for GPUs that pods of others held unused by consent.",
+            (),
+        )
         self._holders: frozenset[tuple[JobName, JobName]] = frozenset()
         self._waiting_since = self._gauge(
             "edl_job_waiting_since_timestamp_seconds",
@@ -133,6 +141,14 @@ class Metrics:
         """Count the outcomes of the planner's actions."""
         for action, outcome in applied:
             self._writes.labels(type(action).__name__, outcome.result.value).inc()
+
+    def count_idle_reclaim(self, gpus: int) -> None:
+        """Count GPUs that a pod of others gave back."""
+        self._idle_reclaims.inc(gpus)
+
+    def count_unused_gpus(self, gpus: int, seconds: float) -> None:
+        """Count the time for which so many unused GPUs were waited for."""
+        self._idle_gpu_s.inc(gpus * seconds)
 
     def count_resize(self, cause: str, role: Role) -> None:
         """Count one resize by EDL."""

@@ -20,7 +20,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from autoscaler.cli.arguments.parameter_types import parse_duration_s
 from autoscaler.cli.exit_codes import Exit
 from autoscaler.cli.local.foreground import RunOutput, run_in_foreground
 from autoscaler.cli.terminal import replace_unencodable_characters
@@ -30,6 +29,7 @@ from autoscaler.local_run.local_run import LocalRun
 from autoscaler.local_run.run_settings import LOCAL_POLICY, RunSettings
 from autoscaler.manifests import Manifests, parse_files
 from autoscaler.manifests.conversion import make_virtual_node
+from autoscaler.quantities import parse_duration_s
 from experiments.demo.baseline import Training, measure_epochs_per_s
 from experiments.demo.demo_jobs import (
     WEB_LOW,

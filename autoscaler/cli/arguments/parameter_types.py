@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse_memory_bytes
+from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse_duration_s, parse_memory_bytes
 
 if TYPE_CHECKING:  # the domain is not for --help
     from autoscaler.domain import Resources
@@ -24,7 +24,6 @@ CONDITIONS: Final = (
 """Conditions of `edl wait`: four of jobs, one of pods, one of deployments, the others of jobs on a cluster."""
 
 DEFAULT_POD_LIMIT: Final = 110  # the kubelet's
-_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _AMOUNT: Final = re.compile(r"(?P<amount>[0-9.]+)(?P<unit>cpu|m|[KMGTPE]i?|gpu)?")
 _SHAPE_HINT: Final = "write it as 16cpu,64Gi,8gpu, or cpu=16,memory=64Gi,example.com/fpga=2"
 
@@ -41,17 +40,6 @@ class Duration(click.ParamType[float]):
             return parse_duration_s(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
-
-
-def parse_duration_s(text: str) -> float:
-    """Seconds of a duration that `Duration` takes.  Raises ValueError with what to write instead."""
-    text = text.strip()
-    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
-        return float(text)
-    parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{text!r} is not a duration; write 30s, 5m or 1h30m")
-    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
 
 
 def split_target(arguments: Sequence[str], *, needs_name: bool) -> tuple[str, str]:

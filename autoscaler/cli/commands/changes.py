@@ -1,14 +1,19 @@
-"""`edl scale`, `drain`, `uncordon`, `suspend`, `resume` and `delete`: the commands that change objects."""
+"""`edl scale`, `drain`, `uncordon`, `suspend`, `resume`, `keep` and `delete`: the commands that change objects."""
 
 from __future__ import annotations
+
+from typing import Final
 
 import click
 
 from autoscaler.cli.arguments.options import role_options, target_argument
+from autoscaler.cli.arguments.parameter_types import Duration
 from autoscaler.cli.arguments.place_options import place_options
 from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.place_values import PodSelector, SizeRequest
 from master.api.host.log_lines import escape_controls
+
+LONGEST_KEEP_S: Final = 30 * 86_400.0
 
 
 @click.command()
@@ -101,6 +106,24 @@ def resume(*, kind: str, name: str, selector: PlaceSelector) -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
     with selector.open(changes=True) as place:
         print(escape_controls(place.set_suspended(kind, name, is_suspended=False)))
+
+
+@click.command()
+@click.argument("pod")
+@click.option(
+    "--for", "for_s", type=Duration(), required=True, help="How long its GPUs are left alone, e.g. 2h; 0s: no longer."
+)
+@place_options
+def keep(*, pod: str, for_s: float, selector: PlaceSelector) -> None:
+    """Keep a pod whose GPUs nobody uses: they are not given back until then.
+
+    \b
+    edl keep alice-notebook-0 --for 2h
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    if for_s > LONGEST_KEEP_S:
+        raise click.UsageError(f"--for is at most {LONGEST_KEEP_S / 3600:.0f}h; keep it again before that has passed")
+    with selector.open(changes=True) as place:
+        print(escape_controls(place.keep_pod(pod.removeprefix("pod/"), for_s)))
 
 
 @click.command()

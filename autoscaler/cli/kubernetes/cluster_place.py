@@ -174,6 +174,10 @@ class ClusterPlace:
         """Let a pod finish its batch and leave, or make EDL's pods leave a node."""
         return self._do(self._writer.drain(parse_type(kind), name, selector, is_dry=is_dry))
 
+    def keep_pod(self, name: str, for_s: float) -> str:
+        """Leave the pod's GPUs alone for so long, though nobody uses them."""
+        return self._do(self._writer.keep_pod(name, for_s, time.time()))
+
     def uncordon(self, kind: str, name: str) -> str:
         """Open a drained node again."""
         return self._do(self._writer.uncordon(parse_type(kind), name))

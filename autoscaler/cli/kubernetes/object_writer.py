@@ -13,8 +13,8 @@ from autoscaler.cli.place_values import PodSelector, SizeChange, SizeRequest, fo
 from autoscaler.clusters.kubernetes.api.api_port import ANY, Preconditions, Propagation, Raw, Scope, Subresource
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.objects.fields import condition_of, text
-from autoscaler.clusters.kubernetes.objects.labels import DRAIN, ROLE
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, text, to_time
+from autoscaler.clusters.kubernetes.objects.labels import DRAIN, KEEP_UNTIL, ROLE
 from autoscaler.clusters.kubernetes.parsing.resize_state import parse_resize_state
 from autoscaler.clusters.resize_requests import find_size_problem
 from autoscaler.domain import Role
@@ -138,6 +138,19 @@ class ObjectWriter:
             only=Preconditions(uid=text(found, "metadata", "uid")),
         )
         return f"tj/{text(found, 'metadata', 'name')} {'suspended' if is_suspended else 'resumed'}"
+
+    async def keep_pod(self, name: str, for_s: float, now_unix_s: float) -> str:
+        """Ask for the pod to be left alone for so long, whatever its GPUs do; 0: no longer."""
+        found = await self.reader.find("pod", name)
+        until = to_time(now_unix_s + for_s) if for_s else None
+        await self.reader.api.patch(
+            PODS,
+            text(found, "metadata", "name"),
+            {"metadata": {"annotations": {KEEP_UNTIL: until}}},
+            namespace=text(found, "metadata", "namespace"),
+            only=Preconditions(uid=text(found, "metadata", "uid")),
+        )
+        return f"pod/{text(found, 'metadata', 'name')} is {f'kept until {until}' if until else 'kept no longer'}"
 
     async def delete(self, kind: str, name: str, *, is_dry: bool) -> str:
         """Delete an object and everything that it owns."""

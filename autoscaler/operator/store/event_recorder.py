@@ -72,6 +72,15 @@ class UnreadJob:
     uid: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSubject:
+    """A pod of others as the subject of an event."""
+
+    name: str
+    namespace: str
+    uid: str
+
+
 def subject_of(raw: RawRead) -> UnreadJob:
     """Return the TrainingJob as events name it."""
     name, namespace, uid = (text(raw, "metadata", field) for field in ("name", "namespace", "uid"))
@@ -163,8 +172,8 @@ class EventRecorder:
             "type": "Warning" if event.is_warning else "Normal",
             "note": event.message.encode()[:LONGEST_NOTE].decode(errors="ignore"),
             "regarding": {
-                "apiVersion": API_VERSION,
-                "kind": "TrainingJob",
+                "apiVersion": "v1" if isinstance(job, PodSubject) else API_VERSION,
+                "kind": "Pod" if isinstance(job, PodSubject) else "TrainingJob",
                 "name": job.name,
                 "namespace": job.namespace,
                 "uid": job.uid,

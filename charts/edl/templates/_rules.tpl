@@ -66,6 +66,14 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+{{- if eq (toString (dig "idleReclaim" "observe" .Values.policy)) "act" }}
+- apiGroups: [""]
+  resources: [pods/eviction]   # of others, whose GPUs nobody uses and whose owner agreed
+  verbs: [create]
+- apiGroups: [apps]
+  resources: [deployments/scale, statefulsets/scale]   # of such pods, to 0
+  verbs: [get, patch]
+{{- end }}
 {{- end }}
 
 {{- define "edl.rules.lease" -}}

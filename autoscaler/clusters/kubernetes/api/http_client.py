@@ -37,7 +37,7 @@ from autoscaler.clusters.kubernetes.api.connection import (
     open_connection,
 )
 from autoscaler.clusters.kubernetes.api.errors import TooLongError
-from autoscaler.clusters.kubernetes.api.kinds import PODS, SECRETS, Kind
+from autoscaler.clusters.kubernetes.api.kinds import EVICTIONS, PODS, SECRETS, Kind
 from autoscaler.clusters.kubernetes.api.responses import parse_list_page, parse_object, parse_watch_line, with_type
 
 _PAGE_SIZE: Final = 500  # objects: about 2 MB of pods, decoded in 20 ms
@@ -204,7 +204,8 @@ class HttpApi:
     async def _post(self, kind: Kind, body: Raw, **options: str) -> Raw:
         namespace, name = body["metadata"].get("namespace"), body["metadata"]["name"]
         request = _request("create", kind, namespace, name)
-        path, query = kind.path(namespace), {"fieldManager": self._manager, **options}
+        path = PODS.path(namespace, name, "eviction") if kind == EVICTIONS else kind.path(namespace)
+        query = {"fieldManager": self._manager, **options}
         return await self._send(replace(request, method="POST", path=path, query=query, body=with_type(body, kind)))
 
     async def _send(self, request: ApiRequest) -> Raw:

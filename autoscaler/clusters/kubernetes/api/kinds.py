@@ -71,6 +71,8 @@ CUSTOM_RESOURCE_DEFINITIONS: Final = Kind(
     kind="CustomResourceDefinition",
     is_namespaced=False,
 )
+EVICTIONS: Final = Kind(group="policy", version="v1", plural="evictions", kind="Eviction")
+"""Of a pod of the same name: created at the pod, and subject to PodDisruptionBudgets."""
 TRAINING_JOBS: Final = Kind(group="edl.dev", version="v1alpha1", plural="trainingjobs", kind="TrainingJob")
 NODE_GPUS: Final = Kind(group="edl.dev", version="v1alpha1", plural="nodegpus", kind="NodeGpus", is_namespaced=False)
 NODE_METRICS: Final = Kind(

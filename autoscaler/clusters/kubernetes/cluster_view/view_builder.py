@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.cluster_view.node_view import TrackedNodes
 from autoscaler.clusters.kubernetes.cluster_view.pod_view import TrackedPods
 from autoscaler.clusters.kubernetes.cluster_view.workload_view import TrackedWorkloads, read_quotas
 from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses, parse_priority_classes
-from autoscaler.domain import Capabilities, ClusterView, Reclaim
+from autoscaler.domain import Capabilities, ClusterView, IdlePod, Reclaim
 from autoscaler.fault_isolation import JobErrors
 
 
@@ -53,6 +53,7 @@ class ViewBuilder:
             bucket_owners=self.jobs.bucket_owners,
             errors=errors,
         )
+        self.idle_pods: tuple[IdlePod, ...] = ()  # by name; set by who reads the agents' reports
         self._nodes = TrackedNodes(store, offset_s=offset_s)
         self._workloads = TrackedWorkloads(store, errors)
         capabilities = Capabilities(replaces_masters=True, servers_elastic=elastic_servers, moves_servers=moves_servers)
@@ -70,7 +71,8 @@ class ViewBuilder:
         nodes = self._nodes.parse_changes(changes, now_s)
         workloads = self._workloads.parse_changes(changes, self.classes, now_s)
         quotas = read_quotas(self._store, self._reclaim, self._errors) if changes.get(RESOURCE_QUOTAS) else None
-        is_new = any((pods, jobs, nodes, workloads, quotas is not None))
+        idle_pods = None if self.idle_pods == self._view.idle_pods else self.idle_pods
+        is_new = any((pods, jobs, nodes, workloads, quotas is not None, idle_pods is not None))
         self._view = self._view.evolve(
             nodes=nodes.found,
             gone_nodes=nodes.gone,
@@ -81,6 +83,7 @@ class ViewBuilder:
             workloads=workloads.found,
             gone_workloads=workloads.gone,
             quotas=quotas,
+            idle_pods=idle_pods,
             revision=self._view.revision + is_new,
             observed_at_s=self._store.oldest_confirmed_at_s(AGED_KINDS) or 0.0,
             is_synced=self._store.is_synced(WATCHED_KINDS),

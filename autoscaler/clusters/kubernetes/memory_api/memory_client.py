@@ -27,7 +27,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
     NotFoundError,
     UnavailableError,
 )
-from autoscaler.clusters.kubernetes.api.kinds import PODS, Kind
+from autoscaler.clusters.kubernetes.api.kinds import EVICTIONS, PODS, Kind
 from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner, apply_fields, merge_patch
 from autoscaler.clusters.kubernetes.memory_api.memory_server import MemoryServer, check_preconditions
 from autoscaler.clusters.kubernetes.memory_api.object_rules import check_known_fields, has_status
@@ -99,6 +99,11 @@ class MemoryApi:
 
     async def create(self, kind: Kind, body: Raw) -> Raw:
         """See `Api.create`."""
+        if kind == EVICTIONS:  # no budgets are kept here
+            metadata, options = body["metadata"], body.get("deleteOptions") or {}
+            only = Preconditions(uid=options.get("preconditions", {}).get("uid"))
+            await self.delete(PODS, metadata["name"], namespace=metadata["namespace"], only=only)
+            return _copy(body)
         return _copy(self._server.create(kind, body, FieldOwner(self._manager, is_apply=False)))
 
     async def check_create(self, kind: Kind, body: Raw) -> None:

@@ -31,6 +31,15 @@ MASTER_NODES: Final = "edl.dev/master-nodes"
 REPLACES: Final = "edl.dev/replaces"
 """An annotation on a server's pod: NAME/UID of the server that it replaces (ADR 0118)."""
 
+IDLE_RECLAIM: Final = "edl.dev/idle-reclaim"
+"""An annotation on a pod of others: after so long without use its GPUs may be given back, `30m` (ADR 0288)."""
+
+IDLE_MINIMUM: Final = "edl.dev/idle-min-replicas"
+"""An annotation on such a pod: its Deployment or StatefulSet may be scaled down to so many replicas; 0 alone counts."""
+
+KEEP_UNTIL: Final = "edl.dev/keep-until"
+"""An annotation on such a pod: until this time it is left alone (`edl keep`)."""
+
 API_GROUP: Final = "edl.dev"
 API_VERSION: Final = "edl.dev/v1alpha1"
 

@@ -29,7 +29,18 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     Kind,
 )
 from autoscaler.clusters.kubernetes.objects.fields import controller_of, part, parts
-from autoscaler.clusters.kubernetes.objects.labels import GRADE, JOB, MASTER_NODES, ORDINAL, REPLACES, ROLE, TIER
+from autoscaler.clusters.kubernetes.objects.labels import (
+    GRADE,
+    IDLE_MINIMUM,
+    IDLE_RECLAIM,
+    JOB,
+    KEEP_UNTIL,
+    MASTER_NODES,
+    ORDINAL,
+    REPLACES,
+    ROLE,
+    TIER,
+)
 from autoscaler.clusters.kubernetes.objects.resource_amounts import GPU
 from autoscaler.clusters.kubernetes.objects.size_limits import (
     LONGEST,
@@ -64,7 +75,7 @@ _SHORT_METADATA: Final = (
     "uid",
 )
 _LABELS: Final = (JOB, ROLE, TIER, ORDINAL, GRADE, "pod-template-hash")  # that are read
-_ANNOTATIONS: Final = (MASTER_NODES, REPLACES)  # that are read
+_ANNOTATIONS: Final = (MASTER_NODES, REPLACES, IDLE_RECLAIM, IDLE_MINIMUM, KEEP_UNTIL)  # that are read
 _SPEC: Final = frozenset(
     {
         "automountServiceAccountToken",

@@ -1,0 +1,115 @@
+"""What pods do with their GPUs, out of the agents' reports: devices of EDL's trainers, and pods of others that idle.
+
+A pod is idle only while the report of its node names as many GPUs of it as it asks for, and every one of them is held:
+what is missing, old or contradicts itself is work (promise A12).  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from autoscaler.clusters.kubernetes.objects.fields import Raw, part, unix_s
+from autoscaler.clusters.kubernetes.objects.labels import IDLE_RECLAIM, KEEP_UNTIL
+from autoscaler.domain import ClusterView, IdlePod, Pod, PodName, PodPhase, Role
+from autoscaler.domain.gpu_reports import GpuReports, GpuVerdict
+from autoscaler.domain.idleness import LONGEST_RECLAIM_S, SHORTEST_RECLAIM_S
+from autoscaler.jobs.trainer_ledger import Device
+from autoscaler.quantities import parse_duration_s
+
+_LONGEST_SHOWN: Final = 40  # characters of an annotation that is not understood
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consent:
+    """What the owner of a pod has agreed to.  `problem`: of an annotation that is ignored; empty: of none."""
+
+    after_s: float | None = None
+    kept_until_unix_s: float = -inf
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodUse:
+    """A pod's GPUs by the report of its node."""
+
+    gpus: int = 0
+    low_since_s: float = -inf  # Unix time since when none of them is used
+    is_low: bool = True
+
+
+def read_consent(raw: Raw) -> Consent:
+    """Return what a pod's annotations say.  Nonsense is no consent."""
+    annotations = part(raw, "metadata", "annotations")
+    wanted, kept = annotations.get(IDLE_RECLAIM), annotations.get(KEEP_UNTIL)
+    kept_until_s = -inf if kept is None else unix_s(str(kept))
+    if kept_until_s is None:
+        shown = repr(str(kept)[:_LONGEST_SHOWN])
+        return Consent(problem=f"{KEEP_UNTIL}: {shown} is no time, such as 2030-01-31T12:00:00Z; the pod is kept")
+    if wanted is None:
+        return Consent(kept_until_unix_s=kept_until_s)
+    try:
+        after_s = parse_duration_s(str(wanted)[:_LONGEST_SHOWN])
+    except ValueError as error:
+        return Consent(kept_until_unix_s=kept_until_s, problem=f"{IDLE_RECLAIM} is ignored: {error}")
+    if not SHORTEST_RECLAIM_S <= after_s <= LONGEST_RECLAIM_S:
+        problem = f"{IDLE_RECLAIM} is ignored: {str(wanted)[:_LONGEST_SHOWN]!r} is not between 1m and 720h"
+        return Consent(kept_until_unix_s=kept_until_s, problem=problem)
+    return Consent(after_s=after_s, kept_until_unix_s=kept_until_s)
+
+
+def devices_of(view: ClusterView, reports: GpuReports, now_unix_s: float) -> Mapping[PodName, Device]:
+    """Return what the devices of EDL's trainers do, of those whose node reports."""
+    uses = use_of_pods(reports, now_unix_s)
+    trainers = (pod for pod in _with_gpus(view.pods, reports) if pod.role is Role.TRAINER)
+    return {pod.name: Device.LOW if _is_low(pod, uses) else Device.BUSY for pod in trainers}
+
+
+def idle_pods_of(
+    view: ClusterView,
+    reports: GpuReports,
+    now_unix_s: float,
+    *,
+    offset_s: float,
+    consent_of: Callable[[PodName], Consent],
+) -> tuple[IdlePod, ...]:
+    """Return the pods of others that hold GPUs and use none.  `offset_s` takes Unix time to the view's clock."""
+    uses = use_of_pods(reports, now_unix_s)
+    found = []
+    for pod in _with_gpus(view.pods, reports):
+        if pod.role is Role.EXTERNAL and pod.phase is PodPhase.READY and _is_low(pod, uses):
+            consent = consent_of(pod.name)
+            found.append(
+                IdlePod(
+                    pod=pod.name,
+                    since_s=max(uses[pod.name].low_since_s + offset_s, pod.created_at_s),
+                    after_s=None if consent.problem else consent.after_s,
+                    kept_until_s=consent.kept_until_unix_s + offset_s,
+                )
+            )
+    return tuple(found)
+
+
+def use_of_pods(reports: GpuReports, now_unix_s: float) -> Mapping[PodName, PodUse]:
+    """Return what is known of each pod that has a GPU."""
+    uses: dict[PodName, PodUse] = {}
+    for name, _, gpu in reports.of_pods(now_unix_s):
+        before = uses.get(name, PodUse())
+        since_s = inf if gpu.low_since_s is None else gpu.low_since_s
+        uses[name] = PodUse(
+            gpus=before.gpus + 1,
+            low_since_s=max(before.low_since_s, since_s),
+            is_low=before.is_low and gpu.verdict is GpuVerdict.HELD and since_s < inf,
+        )
+    return uses
+
+
+def _with_gpus(pods: Iterable[Pod], reports: GpuReports) -> Iterator[Pod]:
+    return (pod for pod in pods if pod.requests.gpu_count and pod.node is not None and pod.node in reports.by_node)
+
+
+def _is_low(pod: Pod, uses: Mapping[PodName, PodUse]) -> bool:
+    use = uses.get(pod.name)
+    return use is not None and use.is_low and use.gpus >= pod.requests.gpu_count

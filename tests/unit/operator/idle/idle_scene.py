@@ -1,0 +1,142 @@
+"""One waiting gang, notebooks of others on one node with four GPUs, and reports on what they do; moved by hand."""
+
+from dataclasses import replace
+
+from autoscaler.clusters.kubernetes.api.kinds import PODS
+from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
+from autoscaler.clusters.kubernetes.objects.fields import to_time
+from autoscaler.clusters.kubernetes.objects.labels import IDLE_MINIMUM, IDLE_RECLAIM, KEEP_UNTIL
+from autoscaler.domain import Pod, PodPhase, ReclaimMode, Role, Tier
+from autoscaler.domain.gpu_reports import NO_REPORTS, GpuReport, GpuVerdict, NodeGpuReport
+from autoscaler.operator.idle.idle_reclaimer import IdleReclaimer
+from autoscaler.operator.metrics import Metrics
+from autoscaler.planner import plan
+from tests.property.planner_cases import NO_GATES
+from tests.unit.clusters.memory_cluster import MemoryCluster
+from tests.unit.planner.setups import job, node, shape
+
+START_S = 1_800_000_000.0
+OFFSET_S = -START_S + 5_000.0  # the cluster's clock is no Unix time
+ACT = replace(NO_GATES, idle_reclaim=ReclaimMode.ACT, idle_notice_s=300.0)
+
+
+class Cache:
+    """The pods of an API server, as a watch would show them at once."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def get(self, kind, key):
+        return next((raw for raw in self.server.all(kind) if _at(raw) == key), None)
+
+
+def _at(raw):
+    return (raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
+
+
+class Events:
+    def __init__(self):
+        self.said = []
+
+    def emit(self, subject, event):
+        self.said.append((event.reason, subject.name, event.message))
+
+
+class IdleScene:
+    """`report(name=minutes unused or None)` is what the node's agent says now; `tick` lets seconds pass."""
+
+    def __init__(self, *, policy=ACT, gpus=4, waits=2, pods=2):
+        self.now_unix_s, self.policy, self.gpus = START_S, policy, gpus
+        self.server = MemoryServer(now=lambda: self.now_unix_s, namespaces=("nb",))
+        self.api = MemoryApi(self.server)
+        self.jobs = [job("gang", low=1, high=1, gpu=waits)] if waits else []
+        self.events, self.metrics = Events(), Metrics()
+        self.source_reports, self.asked, self.use = NO_REPORTS, [], ({}, ())
+        self.per_pod = gpus // pods
+        self.reclaimer = IdleReclaimer(
+            self.api,
+            Cache(self.server),
+            self,
+            events=self.events,
+            metrics=self.metrics,
+            policy=policy,
+            view=self.view,
+            set_use=lambda devices, idle: setattr(self, "use", (devices, idle)),
+            clock=lambda: self.now_unix_s + OFFSET_S,
+            offset_s=OFFSET_S,
+        )
+
+    # what the product asks
+
+    def reports(self):
+        return self.source_reports
+
+    async def ask_for_report(self, where, _now_s):
+        self.asked.append(where)
+
+    # the world
+
+    async def add(self, name, annotations, owner=None):
+        metadata = {"name": name, "namespace": "nb", "annotations": dict(annotations)}
+        if owner is not None:
+            metadata["ownerReferences"] = [{"controller": True, "uid": "u", "apiVersion": "apps/v1"} | owner]
+        body = {"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        await self.api.create(PODS, {"apiVersion": "v1", "kind": "Pod"} | body)
+
+    def names(self):
+        return sorted(
+            raw["metadata"]["name"] for raw in self.server.all(PODS) if "deletionTimestamp" not in raw["metadata"]
+        )
+
+    async def annotate(self, name, **values):
+        words = {"reclaim": IDLE_RECLAIM, "keep": KEEP_UNTIL, "minimum": IDLE_MINIMUM}
+        change = {words[word]: value for word, value in values.items()}
+        await self.api.patch(PODS, name, {"metadata": {"annotations": change}}, namespace="nb")
+
+    def view(self):
+        pods = [
+            Pod(
+                name=f"nb/{name}",
+                role=Role.EXTERNAL,
+                tier=Tier.EXTERNAL,
+                shape=shape(100, gpu=self.per_pod),
+                phase=PodPhase.READY,
+                node="n",
+                created_at_s=-1e6,
+            )
+            for name in self.names()
+        ]
+        cluster = MemoryCluster([node("n", 8_000, gpu=self.gpus)], self.jobs, pods=pods)
+        cluster.now_s = self.now_unix_s + OFFSET_S
+        return cluster.view(idle_pods=self.use[1])
+
+    def report(self, *, at_s=0.0, missing=0, verdict=None, **minutes):
+        """A report of `at_s` seconds ago.  `missing`: how many GPUs of each pod it does not name."""
+        gpus = []
+        for name in self.names():
+            low = minutes.get(name)
+            for number in range(self.per_pod - missing):
+                said = verdict or (GpuVerdict.ACTIVE if low is None else GpuVerdict.HELD)
+                since_s = self.now_unix_s - 60.0 * low if said is GpuVerdict.HELD else None
+                gpus.append(
+                    GpuReport(
+                        uuid=f"{name}-{number}", model="H100", verdict=said, low_since_s=since_s, pods=(f"nb/{name}",)
+                    )
+                )
+        one = NodeGpuReport(node="n", gpus=tuple(gpus), reported_at_s=self.now_unix_s - at_s)
+        self.source_reports = self.source_reports.changed([one])
+
+    async def tick(self, seconds=1.0):
+        """Time passes; the operator looks, plans and acts."""
+        self.now_unix_s += seconds
+        self.reclaimer.refresh()
+        made = plan(self.view(), self.policy, self.now_unix_s + OFFSET_S)
+        self.reclaimer.handle_decisions(made.idle_reclaims)
+        await self.reclaimer.act()
+        return made
+
+    async def keep(self, name, seconds):
+        await self.annotate(name, keep=to_time(self.now_unix_s + seconds))
+
+    def said(self, reason):
+        return [name for told, name, _ in self.events.said if told == reason]
