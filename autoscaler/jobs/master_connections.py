@@ -104,15 +104,20 @@ class MasterConnections:
         answer = await self.poll(endpoint)
         return answer if isinstance(answer, JobProgress) else None
 
-    async def poll(self, endpoint: MasterEndpoint, *, backoff_limit: int | None = None) -> JobProgress | MissingAnswer:
+    async def poll(
+        self, endpoint: MasterEndpoint, *, backoff_limit: int | None = None, comparison: str = ""
+    ) -> JobProgress | MissingAnswer:
         """Return the master's status within a second.  Its numbers are checked for their ranges, its texts cut.
 
-        `backoff_limit` is set at a master that leads, so that an edit of the job reaches it.
+        `backoff_limit` is set at a master that leads, so that an edit of the job reaches it; `comparison` names a
+        request for a comparison of its replicas.
         """
         line = await self._connection(endpoint)
         stub: MasterAsyncStub = MasterStub(line.channel)
         request = master_pb2.StatusRequest(
-            hello=encode_hello(Hello(job=endpoint.job, software="edl")), backoff_limit=backoff_limit
+            hello=encode_hello(Hello(job=endpoint.job, software="edl")),
+            backoff_limit=backoff_limit,
+            comparison=comparison,
         )
         try:
             reply = await call_master(line.prover, stub.Status, STATUS, request, limit_s=_DEADLINE_S)

@@ -72,6 +72,10 @@ class JobProgress:
     step: int = 0  # of a group: steps that it has done
     steps: int = 0  # ... of so many; 0: no group, or nothing is declared yet
     resize_pause_s: float = 0.0  # of a group: how long its last change of members stopped it; 0: not measured yet
+    compared_step: int = 0  # of a group: step at which its trainers compared their replicas last, and found them equal
+    compared_by: int = 0  # ... number of these trainers; 0: nothing is compared yet
+    compared_digest: str = ""
+    compared_request: str = ""  # the last request for a comparison that is answered by it
     stopped_at: int | None = None  # the step after which its script ended training early; None: it did not
     metrics: tuple[tuple[str, float], ...] = ()
     missing: int = 0  # positions that were done under an earlier master, and are not (yet) under this one: `follow`
@@ -163,6 +167,10 @@ def progress_of(status: JobStatus) -> JobProgress:
         step=status.group_step,
         steps=status.group_steps,
         resize_pause_s=status.resize_pause_s,
+        compared_step=status.compared_step,
+        compared_by=status.compared_by,
+        compared_digest=shortened(status.compared_digest),
+        compared_request=shortened(status.compared_request),
         stopped_at=status.stopped_at,
         metrics=tuple(sorted(_mean_metrics(status.members).items())),
         generation=status.generation,

@@ -117,6 +117,10 @@ class JobStatus:
     group_step: int = 0  # steps that a group has done
     group_steps: int = 0  # ... of so many
     data_problem: str = ""  # of a group: trainers that have read other data at one position; training continues
+    compared_step: int = 0  # of a group: step at which its trainers compared their replicas last, and found them equal
+    compared_by: int = 0  # ... number of these trainers; 0: nothing is compared yet
+    compared_digest: str = ""  # ... of each of their replicas
+    compared_request: str = ""  # the last request for a comparison that is answered by it
     trainers_problem: str = ""  # of a group: trainers that hang, and that the others train on without
     stopped_at: int | None = None  # the step after which a script ended a group's training, in head; None: none did
     resize_pause_s: float = 0.0  # of a group: how long its last change of members stopped it
@@ -131,7 +135,7 @@ MOST_MEMBERS: Final = 25_000  # twice 10,000, the most replicas of a role, and t
 
 _SMALL: Final = frozenset(
     {"ordinal", "buckets", "servers", "servers_wanted", "servers_max", "moving", "waiting_to_move"}
-    | {"copies", "single_copies"}
+    | {"copies", "single_copies", "compared_by"}
 )
 _MOST: Final = {"waiting_share": 1.0, "checkpoint_age_s": LONGEST_AGE_S, "age_s": LONGEST_AGE_S}
 _ANY_LENGTH: Final = frozenset(

@@ -34,7 +34,7 @@ def ask_for_copy(turn: GroupTurn) -> None:
         return
     if state.pace.due is None:
         turn.change(pace=replace(state.pace, due=turn.after(state.config.checkpoint_every_ns)))
-    training = _training(state)
+    training = training_generation(state)
     if training is not None and _is_trained(state, training):
         asked = (training.number, training.members[0].name)
         if state.pace.final_asked != asked:
@@ -42,7 +42,7 @@ def ask_for_copy(turn: GroupTurn) -> None:
             turn.send(keys_of(training)[0], CopyWanted(deadline_s=ASK_AGAIN_NS / SECOND))
 
 
-def _training(state: GroupState) -> Generation | None:
+def training_generation(state: GroupState) -> Generation | None:
     """The generation that trains: a planned one does only after its sync, and never if no step is left to switch by."""
     if state.current is None or is_gathering(state):
         return None
@@ -58,7 +58,7 @@ def _is_trained(state: GroupState, training: Generation) -> bool:
 
 def handle_due(turn: GroupTurn, event: CheckpointDue) -> None:
     """The first rank is asked for a copy, where there is something new to copy."""
-    state, training = turn.state, _training(turn.state)
+    state, training = turn.state, training_generation(turn.state)
     if state.pace.due != event.deadline:
         return
     again = min(ASK_AGAIN_NS, max(SECOND, state.config.checkpoint_every_ns))

@@ -11,6 +11,7 @@ from master.job.domain.durable_records import Instant, MemberKey
 from master.job.domain.job_events import (
     AdoptableFound,
     BackoffLimitSet,
+    ComparisonRequested,
     ManifestWriteFailed,
     ManifestWritten,
     MessageReceived,
@@ -65,5 +66,6 @@ GroupCoreEvent = (
     | AdoptableFound
     | ServersRequested
     | BackoffLimitSet
+    | ComparisonRequested
     | GroupDeadline
 )

@@ -14,7 +14,7 @@ from master.api.group_shares import total_steps
 from master.api.identities import NO_LINEAGE, Incarnation, Lineage, ManifestId, MemberName, Term
 from master.api.messages.checkpoint_files import FileRecord
 from master.api.messages.from_members import Declare
-from master.api.messages.generations import Generation, GroupPhase, HeadState, StateId
+from master.api.messages.generations import Generation, GroupPhase, HeadState, ReplicaComparison, StateId
 from master.api.messages.to_members import MasterMessage
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain.durable_records import (
@@ -156,6 +156,16 @@ class CopyPace:
     committed_at: Instant | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonState:
+    """The newest comparison of replicas, and a request for one: answered by one of a later state than `base`."""
+
+    newest: ReplicaComparison | None = None
+    asked: str = ""
+    answered: str = ""
+    base: ReplicaComparison | None = None
+
+
 NO_REPLICAS: Final[FrozenMap[MemberName, Replica]] = FrozenMap()
 
 
@@ -184,6 +194,7 @@ class GroupState:
     failures: FailureCounts = field(default_factory=FailureCounts)
     commit: StateCommit = field(default_factory=StateCommit)
     pace: CopyPace = field(default_factory=CopyPace)
+    comparison: ComparisonState = field(default_factory=ComparisonState)
     data_problem: str = ""  # the first one that a member has told (rule 63)
     newest: int = 0  # steps that some replica of this lineage has done
     reclaim_ends: Instant | None = None  # until then members of an earlier master are awaited (rule 91)

@@ -33,7 +33,7 @@ def status(state: GroupState, now: Instant) -> JobStatus:
     quarantined = (skipped - committed) & everything
     done = (data_of(dataset, state.newest) if dataset else EMPTY) - committed - quarantined
     committed_at = state.pace.committed_at
-    failures = state.failures
+    failures, compared = state.failures, state.comparison.newest
     return JobStatus(
         phase=_phase(state),
         problem=state.failed,
@@ -78,6 +78,10 @@ def status(state: GroupState, now: Instant) -> JobStatus:
         group_step=max(state.newest, state.head_state.state.step),  # a checkpoint is heard of before its report
         group_steps=state.steps,
         data_problem=state.data_problem,
+        compared_step=compared.state.step if compared else 0,
+        compared_by=compared.members if compared else 0,
+        compared_digest=compared.digest if compared else "",
+        compared_request=state.comparison.answered,
         trainers_problem=_left_behind(state, now),
         stopped_at=state.head_state.state.step if state.head_state.state.is_stopped else None,
         resize_pause_s=max((one.pause_s for one in state.members.values()), default=0.0),

@@ -22,7 +22,7 @@ from master.api.messages.generations import (
 from master.api.messages.to_members import Fenced, Refused
 from master.api.servers_answer import ServersAnswer
 from master.errors import InvariantViolationError
-from master.group import commits, declaration, ending, generations, plans, reports, suspects
+from master.group import commits, comparisons, declaration, ending, generations, plans, reports, suspects
 from master.group.group_events import CheckpointDue, GroupCoreEvent, JoinersGathered, LeaveDue, ReplicaSilent
 from master.group.group_state import GroupState, GroupStep, GroupTurn, Replica, roster_of
 from master.job.domain.durable_records import (
@@ -41,6 +41,7 @@ from master.job.domain.job_config import JobConfig
 from master.job.domain.job_events import (
     AdoptableFound,
     BackoffLimitSet,
+    ComparisonRequested,
     ManifestWriteFailed,
     ManifestWritten,
     MessageReceived,
@@ -196,6 +197,7 @@ HANDLERS: Final[Mapping[type, Callable[[GroupTurn, Any], None]]] = {
     AdoptableFound: lambda turn, event: None,  # noqa: ARG005  nothing is adopted: living writers ask again (rule 89)
     ServersRequested: _handle_servers,
     BackoffLimitSet: suspects.handle_backoff_limit,
+    ComparisonRequested: comparisons.handle_requested,
     JoinersGathered: plans.handle_gathered,
     ReplicaSilent: reports.handle_silent,
     LeaveDue: plans.handle_leave_due,

@@ -16,7 +16,7 @@ from master.api.messages.generations import (
     StateId,
 )
 from master.api.messages.to_members import Refused
-from master.group import membership
+from master.group import comparisons, membership
 from master.group.generations import has_trouble, is_gathering, refute, release
 from master.group.group_events import ReplicaSilent
 from master.group.group_state import GroupTurn, Replica
@@ -136,6 +136,8 @@ def handle_progress(turn: GroupTurn, replica: Replica, said: GroupProgress) -> N
     _learn(turn, replica)
     if said.data_problem and not turn.state.data_problem:
         turn.change(data_problem=said.data_problem[:LONGEST_PROBLEM])
+    if said.compared is not None:
+        comparisons.handle_told(turn, said.compared)
     current = turn.state.current
     if said.is_synced and current and generation == current.number and turn.state.synced < generation:
         turn.change(synced=generation)

@@ -48,6 +48,7 @@ from master.job.domain.job_events import (
     AnswersOverdue,
     BackoffLimitSet,
     CommitDue,
+    ComparisonRequested,
     CoreEvent,
     CutExpired,
     HoldExpired,
@@ -256,4 +257,5 @@ HANDLERS: Final[Mapping[type[CoreEvent], Callable[[Turn, Any], None]]] = {
     MovesRetryDue: move_timeouts.handle_retry_due,
     ServersRequested: server_scaling.handle_servers_requested,
     BackoffLimitSet: trainer_loss.handle_backoff_limit,
+    ComparisonRequested: lambda turn, event: None,  # noqa: ARG005  its trainers hold no replicas
 }

@@ -168,6 +168,8 @@ class MasterServer(master_pb2_grpc.MasterServicer):
             term = await self._leading(context)
             if request.HasField("backoff_limit"):
                 term.set_backoff_limit(request.backoff_limit)
+            if request.comparison:
+                term.compare_replicas(request.comparison)
             status = term.status()
         return master_pb2.StatusReply(hello=encode_hello(self._hello), job_status_json=encode_document(status))
 

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol, assert_never
 from master import job
 from master.api.errors import MessageError
 from master.api.identities import HistoryId, Term
-from master.api.master_status import LONGEST_AGE_S, JobStatus
+from master.api.master_status import LONGEST_AGE_S, LONGEST_NAME, JobStatus
 from master.api.messages.from_members import MemberMessage, RegisterServer, RegisterTrainer
 from master.api.messages.generations import RegisterReplica
 from master.api.servers_answer import ServersAnswer
@@ -47,6 +47,7 @@ from master.job.domain.effects import (
 from master.job.domain.job_config import JobConfig
 from master.job.domain.job_events import (
     BackoffLimitSet,
+    ComparisonRequested,
     CoreEvent,
     MessageReceived,
     Persisted,
@@ -284,6 +285,10 @@ class TermRuntime:
         """Sets the job's backoffLimit, whose edits reach a running master with each poll of its status."""
         if limit != self._state.config.backoff_limit:
             self._inbox.add(BackoffLimitSet(limit=limit))
+
+    def compare_replicas(self, request: str) -> None:
+        """Has a group compare its replicas, once for each name of a request; polls may repeat it."""
+        self._inbox.add(ComparisonRequested(request=request[:LONGEST_NAME]))
 
     # ---- status -----------------------------------------------------------------------------------------------------
 

@@ -28,9 +28,15 @@ def data() -> None:
 @data.command()
 @checkpoint_argument
 @click.option("--no-files", is_flag=True, help="Trust the manifest; do not read the files.")
+@click.option("--replicas", is_flag=True, help="Compare the replicas of a group that trains; read no checkpoint.")
+@click.option(
+    "--timeout", "budget_s", type=click.FloatRange(min=0), default=60.0, help="Seconds to wait for --replicas."
+)
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 @place_options
-def audit(*, checkpoint: str, no_files: bool, is_json: bool, selector: PlaceSelector) -> None:
+def audit(
+    *, checkpoint: str, no_files: bool, replicas: bool, budget_s: float, is_json: bool, selector: PlaceSelector
+) -> None:
     """Print which samples a checkpoint contains, and whether its files are intact.
 
     For each epoch: how many samples are trained, quarantined and missing.  Of a group also its step, the id of its
@@ -39,7 +45,11 @@ def audit(*, checkpoint: str, no_files: bool, is_json: bool, selector: PlaceSele
     \b
     edl data audit runs/20260102-150405-digits/checkpoints/digits
     edl data audit tj/digits
+    edl data audit tj/digits --replicas
     """  # noqa: D301 - click keeps the lines after this mark as they are
+    if replicas:
+        _audit_replicas(checkpoint, budget_s, is_json=is_json, selector=selector)
+        return
     from autoscaler.cli.output.checkpoint_report import audit_content, audit_lines  # noqa: PLC0415 - fsspec is not for --help
     from master.api.checkpoints.audit import read_checkpoint  # noqa: PLC0415 - with it
     from master.api.errors import ContractError  # noqa: PLC0415 - with it
@@ -58,6 +68,19 @@ def audit(*, checkpoint: str, no_files: bool, is_json: bool, selector: PlaceSele
         print(escape_controls("\n".join(audit_lines(found, digest))))
     if not found.is_sound:
         raise CommandError(Exit.FAILED, f"{uri} is damaged")
+
+
+def _audit_replicas(job: str, budget_s: float, *, is_json: bool, selector: PlaceSelector) -> None:
+    """Exit code 1: they differ, so the job has failed; 3: nothing is compared yet."""
+    if not job.startswith("tj/"):
+        raise click.UsageError("--replicas compares those of a job that runs: name it as tj/NAME")
+    with selector.open(changes=True) as place:
+        found = place.compare_replicas(job.removeprefix("tj/"), budget_s=budget_s)
+    print(json.dumps(found.content, indent=2) if is_json else escape_controls(found.line))
+    if found.problem:
+        raise CommandError(Exit.FAILED, f"{job} has failed")
+    if not found.trainers:
+        raise CommandError(Exit.NOT_FOUND, f"{job}: no replicas are compared yet")
 
 
 @data.command()

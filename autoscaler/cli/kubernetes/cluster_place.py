@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from autoscaler.cli.kubernetes.cluster_events import format_cluster_event, is_ab
 from autoscaler.cli.kubernetes.cluster_tables import cluster_columns
 from autoscaler.cli.kubernetes.gpu_tables import gpu_rows
 from autoscaler.cli.kubernetes.kubeconfig import find_cluster
+from autoscaler.cli.kubernetes.live_replicas import LiveReplicas, live_replicas_of
 from autoscaler.cli.kubernetes.object_reader import KINDS, ObjectReader, parse_type
 from autoscaler.cli.kubernetes.object_watch import watch_objects
 from autoscaler.cli.kubernetes.object_writer import ObjectWriter
@@ -185,6 +187,19 @@ class ClusterPlace:
     def set_suspended(self, kind: str, name: str, *, is_suspended: bool) -> str:
         """Suspend a job (its pods are deleted, the job stays), or resume it."""
         return self._do(self._writer.set_suspended(parse_type(kind), name, is_suspended=is_suspended))
+
+    def compare_replicas(self, job: str, *, budget_s: float) -> LiveReplicas:
+        """The comparison of a group's replicas that is made now, or the last one if none is within the budget."""
+        request = secrets.token_hex(8)
+        self._do(self._writer.request_comparison(job, request))
+        ends_s = time.monotonic() + budget_s
+        while True:
+            found = self._do(self._reader.find("tj", job))
+            compared = live_replicas_of(found, request)
+            is_over = "completed" in conditions_of(found)
+            if compared.is_settled or is_over or time.monotonic() >= ends_s:
+                return compared
+            time.sleep(_POLL_INTERVAL_S)
 
     def delete(self, kind: str, name: str, *, is_dry: bool) -> str:
         """Stop an object and drop its record."""

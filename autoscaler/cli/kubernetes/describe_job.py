@@ -181,11 +181,13 @@ def _progress(job: PlainObject, now_s: float) -> str:
 
 
 def _group(job: PlainObject) -> str:
-    """Line of a group: its step, and the pause of its last resize."""
+    """Line of a group: its step, the pause of its last resize, and when its replicas were compared."""
     progress = part(job, "status", "progress")
     pause_ms = integer(progress, "resizePauseMilliseconds")
     paused = f", the last resize paused it for {pause_ms:,} ms" if pause_ms else ""
-    return f"step {integer(progress, 'step'):,} of {integer(progress, 'steps'):,}{paused}"
+    told = part(progress, "replicas")
+    alike = f", {integer(told, 'trainers'):,} equal replicas at step {integer(told, 'step'):,}" if told else ""
+    return f"step {integer(progress, 'step'):,} of {integer(progress, 'steps'):,}{paused}{alike}"
 
 
 def _resize(resize: PlainObject, now_s: float) -> str:

@@ -14,7 +14,7 @@ from autoscaler.clusters.kubernetes.api.api_port import ANY, Preconditions, Prop
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, text, to_time
-from autoscaler.clusters.kubernetes.objects.labels import DRAIN, KEEP_UNTIL, ROLE
+from autoscaler.clusters.kubernetes.objects.labels import COMPARE, DRAIN, KEEP_UNTIL, ROLE
 from autoscaler.clusters.kubernetes.parsing.resize_state import parse_resize_state
 from autoscaler.clusters.resize_requests import find_size_problem
 from autoscaler.domain import Role
@@ -123,6 +123,21 @@ class ObjectWriter:
             raise CommandError(Exit.USAGE, f"only nodes are opened again, as node/NAME; a {kind} is not")
         await self._set_drain_label(await self.reader.find(kind, name), None)
         return f"node/{name} is open"
+
+    async def request_comparison(self, name: str, request: str) -> None:
+        """Ask for a comparison of a group's replicas, under this name.  A job that is over is left as it is."""
+        found = await self.reader.find("tj", name)
+        if "group" not in found["spec"]:
+            raise CommandError(Exit.USAGE, f"tj/{name} is no group (spec.group): its trainers hold no replicas")
+        if any(condition_of(found, ending).get("status") == "True" for ending in ("Completed", "Failed")):
+            return
+        await self.reader.api.patch(
+            TRAINING_JOBS,
+            text(found, "metadata", "name"),
+            {"metadata": {"annotations": {COMPARE: request}}},
+            namespace=text(found, "metadata", "namespace"),
+            only=Preconditions(uid=text(found, "metadata", "uid")),
+        )
 
     async def set_suspended(self, kind: str, name: str, *, is_suspended: bool) -> str:
         """Set `spec.runPolicy.suspend`."""

@@ -30,9 +30,11 @@ class MasterClient:
         self._owned = owned
         self._socket_of = socket_of
 
-    async def poll(self, job: KubeJob, masters: Sequence[Raw]) -> tuple[str, JobProgress] | MissingAnswer:
+    async def poll(
+        self, job: KubeJob, masters: Sequence[Raw], *, comparison: str = ""
+    ) -> tuple[str, JobProgress] | MissingAnswer:
         """Return the pod that leads and what it says; REFUSED if masters answer but none leads, as while etcd is
-        unreachable.
+        unreachable.  `comparison`: the name of a request for a comparison of the job's replicas.
         """
         addresses = {text(raw, "metadata", "name"): address for raw in masters if (address := self._address(job, raw))}
         await self._masters.keep_only(_store_name(job), frozenset(addresses.values()))
@@ -40,7 +42,11 @@ class MasterClient:
         best: MissingAnswer = WhyNoAnswer.SILENT
         for name, address in addresses.items():
             door = await self._endpoint(job, address)
-            answer = WhyNoAnswer.SILENT if door is None else await self._masters.poll(door, backoff_limit=limit)
+            answer = (
+                WhyNoAnswer.SILENT
+                if door is None
+                else await self._masters.poll(door, backoff_limit=limit, comparison=comparison)
+            )
             if isinstance(answer, JobProgress):
                 return name, answer
             if isinstance(answer, MalformedAnswer) or best is WhyNoAnswer.SILENT:

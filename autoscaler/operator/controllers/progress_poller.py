@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import key_of, text, to_time
+from autoscaler.clusters.kubernetes.objects.labels import COMPARE
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, JobState, PodName, Role
 from autoscaler.fault_isolation import GuardedTask
@@ -122,7 +123,8 @@ class ProgressPoller:
     async def poll(self, job: KubeJob) -> bool:
         """Poll the job's master and update its progress; False if it gave none."""
         masters = active_pods(self._store.objects.pods(job), Role.MASTER)
-        answer = await self._masters.poll(job, masters)
+        wish = text(self._store.objects.raw(job.key) or {}, "metadata", "annotations", COMPARE)
+        answer = await self._masters.poll(job, masters, comparison=wish)
         if isinstance(answer, tuple):
             leader, progress = answer
             answer = leader, await self._drains.apply_count(job, masters, leader, progress)

@@ -216,6 +216,13 @@ def _progress(record: JobRecord, offset_s: float) -> Raw:
         report["samplesPerSecond"] = int(float(f"{progress.samples_per_s:.2g}"))  # few digits: few writes
     if 0 < progress.resize_pause_s < LONGEST_PAUSE_S:
         report["resizePauseMilliseconds"] = round(1000 * progress.resize_pause_s)
+    if progress.compared_by:
+        report["replicas"] = {
+            "step": progress.compared_step,
+            "trainers": progress.compared_by,
+            "digest": progress.compared_digest[:64],
+            "request": progress.compared_request[:64],
+        }
     if isfinite(record.checkpoint_at_s):
         report["lastCheckpointTime"] = to_time(record.checkpoint_at_s - offset_s)
     return report

@@ -85,6 +85,15 @@ class GroupPhase(StrEnum):
     DONE = "done"  # all steps are done; waits for the end
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaComparison:
+    """So many members of a generation have compared their replicas at this state, and all had this digest (rule 65)."""
+
+    state: StateId
+    members: int
+    digest: str
+
+
 # ---- from members ---------------------------------------------------------------------------------------------------
 
 
@@ -127,6 +136,7 @@ class GroupProgress:
     failed_plan: int = 0  # generation, planned from this one, whose members it could not connect (rule 83); 0: none
     waiting_share: float = 0.0  # of the time of its last steps, 0 to 1: its script waited for its data loader
     data_problem: str = ""  # where members have read other data (rule 63)
+    compared: ReplicaComparison | None = None  # the newest one
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -205,6 +215,11 @@ class CopyWanted:
     """
 
     deadline_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonWanted:
+    """Have the members compare their replicas: the next step's word carries the wish, that after it the digests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

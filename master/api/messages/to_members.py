@@ -21,6 +21,7 @@ from master.api.identities import (
 from master.api.messages.checkpoint_files import FileRecord
 from master.api.messages.generations import (
     BrokenGeneration,
+    ComparisonWanted,
     CopyWanted,
     GroupEnded,
     NewGeneration,
@@ -254,6 +255,7 @@ ToReplica = (
     | NewGeneration
     | BrokenGeneration
     | CopyWanted
+    | ComparisonWanted
     | OfferAnswered
     | GroupEnded
     | Released

@@ -80,6 +80,13 @@ class BackoffLimitSet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRequested:
+    """Somebody asks for a comparison of a group's replicas, under this name; other jobs have none."""
+
+    request: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MovesRequested:
     """Buckets are wanted on other servers, for measured load or by someone who sees the whole cluster.
 
@@ -189,5 +196,6 @@ CoreEvent = (
     | MovesRequested
     | ServersRequested
     | BackoffLimitSet
+    | ComparisonRequested
     | Deadline
 )

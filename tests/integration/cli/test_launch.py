@@ -33,7 +33,7 @@ with edl.open() as session:
 print("total", total, os.environ["LEVEL"], flush=True)
 """
 COUNT = """
-import sys, time
+import os, sys, time
 import numpy as np
 import trainer_sdk as edl
 from trainer_sdk.errors import StepAborted
@@ -46,6 +46,8 @@ class Counts:
         return CapturedState(arrays={"counts": self.values.copy()})
     def restore(self, captured):
         self.values = captured.arrays["counts"].copy()
+    def digests(self):
+        return {"counts": int(self.values @ np.arange(200))}
 
 replica, sizes = Counts(), set()
 with edl.open() as session:
@@ -53,8 +55,8 @@ with edl.open() as session:
     steps = session.group_steps("numbers", size=200, epochs=100)
     while (share := steps.next_step()) is not None:
         sizes.add(share.size)
-        if 3 not in sizes:
-            time.sleep(0.05)
+        if os.path.exists(sys.argv[1]):  # until its test has seen enough
+            time.sleep(0.2)
         trained = np.zeros(200, dtype=np.int64)
         trained[steps.records(share.positions)] += 1
         try:
@@ -75,9 +77,9 @@ def folder(tmp_path):
     return tmp_path
 
 
-def start(folder, *words):
+def start(folder, *words, options=SHARDING):
     """`edl launch` in another process, and the folder of its run."""
-    argv = [EDL, "launch", *SHARDING, *words]
+    argv = [EDL, "launch", *options, *words]
     process = subprocess.Popen(argv, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     line = process.stdout.readline()
     assert line.startswith("run folder: "), line + process.stdout.read()
@@ -86,8 +88,8 @@ def start(folder, *words):
     return process, run.root
 
 
-def ready(run):
-    return json.loads(edl("get", "tj/train", "-o", "json", run=run)).get("status", {}).get("trainers", {}).get("ready")
+def ready(run, job="train"):
+    return json.loads(edl("get", f"tj/{job}", "-o", "json", run=run)).get("status", {}).get("trainers", {}).get("ready")
 
 
 def test_a_script_is_launched_resized_and_ends(folder):
@@ -136,13 +138,31 @@ def run_to_end(folder, *words):
     return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
 
 
+def compared(run):
+    return json.loads(edl("data", "audit", "tj/count", "--replicas", "--json", run=run))
+
+
 def test_a_group_grows_and_every_trainer_holds_the_model(folder):
     """All trainers of the end have the same replica, in which each epoch trained each record once; the batch is the
-    launch's."""
+    launch's.  Meanwhile they compare their replicas on request.
+    """
     (folder / "count.py").write_text(COUNT)
-    done = run_to_end(folder, "--sizes", "1,3", "--global-batch", "50", "count.py")
-    assert done.returncode == 0, done.stdout
-    (run,) = (folder / "runs").iterdir()
+    (hold := folder / "hold").touch()
+    words = ("--sizes", "1,3", "--global-batch", "50", "count.py", str(hold))
+    process, run = start(folder, *words, options=FAST)
+    try:
+        wait_until(lambda: ready(run, "count") == 3, "growth into the machine")
+        wait_until(lambda: compared(run)["trainers"] == 3, "a comparison by all")
+        fresh = compared(run)
+        hold.unlink()
+        out, _ = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, out
+    assert fresh["is_fresh"]
+    assert fresh["digest"]
+    assert fresh["problem"] == ""
     ended = [log.read_text().splitlines()[-1] for log in (run / "logs").glob("count-trainer-*.log")]
     assert len(ended) == 3
     assert all(line.startswith("counts 100 sizes") and line.endswith("3") for line in ended), ended

@@ -6,10 +6,12 @@ import pytest
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.cluster_place import conditions_of
+from autoscaler.cli.kubernetes.live_replicas import live_replicas_of
 from autoscaler.cli.output.formats import format_objects
 from autoscaler.cli.output.object_tables import GrowingTable
 from autoscaler.cli.place_values import JobFacts, LogOptions, PodSelector, SizeRequest
 from autoscaler.clusters.kubernetes.api import kinds
+from autoscaler.clusters.kubernetes.objects.labels import COMPARE
 from tests.unit.cli.kube_place import NAMESPACE, STATUS, node, raw_pod, stage, status
 
 
@@ -125,6 +127,30 @@ def test_describe_shows_what_a_master_tells_of_a_job_that_trains():
     assert lines == ["Training:    t0 and t1 have read other data at position 4"]
 
 
+def test_replicas_are_compared_by_a_request_that_the_status_answers():
+    """The last comparison, if none is made in time; why the job has failed where they differ; nothing of other jobs."""
+    last = {"step": 8, "trainers": 2, "digest": "d8", "request": "an older one"}
+    group = {"group": {"globalBatch": 32}}
+    with stage() as (made, place):
+        made.make_job(told=status(progress=STATUS["progress"] | {"replicas": last}), **group)
+        late = place.compare_replicas("digits", budget_s=0)
+        request = made.get(kinds.TRAINING_JOBS, "digits")["metadata"]["annotations"][COMPARE]
+        assert (late.step, late.is_answer, late.is_settled) == (8, False, False)
+        assert late.line == (
+            "after step 8 the replicas of 2 trainers are the same, digest d8, the last comparison; "
+            "no newer one was made in time"
+        )
+    answer = live_replicas_of({"status": {"progress": {"replicas": last | {"request": request}}}}, request)
+    assert answer.is_settled
+    assert answer.content == {"step": 8, "trainers": 2, "digest": "d8", "is_fresh": True, "problem": ""}
+    with stage() as (made, place):
+        failed = {"type": "Failed", "status": "True", "message": "replicas differ: w is not the same at t0 and t1"}
+        made.make_job(told=status(failed), **group)
+        assert "w is not the same" in place.compare_replicas("digits", budget_s=60).problem
+        made.make_job("shares")
+        assert "no group" in refused(Exit.USAGE, place.compare_replicas, "shares", budget_s=0)
+
+
 def test_describe_tells_the_step_and_the_last_pause_of_a_group():
     """And nothing of steps where trainers share out data or use servers."""
     progress = STATUS["progress"] | {
@@ -132,11 +158,13 @@ def test_describe_tells_the_step_and_the_last_pause_of_a_group():
         "steps": 1380,
         "samplesPerSecond": 4200,
         "resizePauseMilliseconds": 83,
+        "replicas": {"step": 480, "trainers": 4, "digest": "d"},
     }
     with stage() as (made, place):
         made.make_job(told=status(progress=progress))
         text = "\n".join(place.describe("tj", "digits"))
-    assert "Group:       step 483 of 1,380, the last resize paused it for 83 ms" in text
+    line = "Group:       step 483 of 1,380, the last resize paused it for 83 ms, 4 equal replicas at step 480"
+    assert line in text
     assert "25.0%, 4,200 samples/s, checkpoint" in text
     with stage() as (made, place):
         made.make_job(told=status())

@@ -168,7 +168,7 @@ class Stopped(OperatorBench):
     def now_s(self, value):
         """It goes by itself."""
 
-    async def poll(self, job, masters):
+    async def poll(self, job, masters, **_):
         if not 10.0 < now() < 10.0 + self.stopped_s:
             return "digits-master-0", TRAINING
         await asyncio.sleep(1.0)

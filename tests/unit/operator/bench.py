@@ -104,7 +104,7 @@ class OperatorBench:
 
     # ---- the client of the job's masters
 
-    async def poll(self, job, masters):
+    async def poll(self, job, masters, **_):
         return WhyNoAnswer.SILENT if self.says is None or not masters else (masters[0]["metadata"]["name"], self.says)
 
     async def set_servers(self, job, leader, count):

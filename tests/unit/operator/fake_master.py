@@ -23,7 +23,7 @@ class StandInMaster:
         self.moving = 0
         self.term = term
 
-    async def poll(self, job, masters):
+    async def poll(self, job, masters, **_):
         if self.is_silent or not masters:
             return WhyNoAnswer.SILENT
         if self.is_refusing:

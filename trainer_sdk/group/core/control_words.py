@@ -42,6 +42,7 @@ class StepWord:
     layout: str = ""
     sample: str = ""  # "POSITION DIGEST" of a record that all members have read; empty: none
     replica: str = ""  # digests of the parts of its replica, as the step begins; empty: it is not compared
+    wants_comparison: bool = False  # of the state after this step
     is_after_last: bool = False  # no step: after the last one the replicas are compared once more
 
 
@@ -101,6 +102,7 @@ def decode_word(data: bytes) -> StepWord:
             layout=str(fields["layout"]),
             sample=str(fields["sample"]),
             replica=str(fields["replica"]),
+            wants_comparison=bool(fields["wants_comparison"]),
             is_after_last=bool(fields["is_after_last"]),
         )
     except (ValueError, TypeError, KeyError) as error:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from master.api.group_shares import total_steps
 from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, Lineage, MemberName
 from master.api.messages.checkpoint_files import FileRecord
-from master.api.messages.generations import Generation, GroupEnded, StateId
+from master.api.messages.generations import Generation, GroupEnded, ReplicaComparison, StateId
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.group.core.member_events import GroupEffect, ReplicaDigest
 
@@ -90,6 +90,9 @@ class MemberState:
     is_step_given: bool = False
     newest_given: int = -1  # to tell a redo
     digest: ReplicaDigest | None = None  # the newest that was taken
+    wants_comparison: bool = False  # carried to all members in the next control word
+    is_comparison_agreed: bool = False  # all members digest the state of this boundary
+    compared: ReplicaComparison | None = None  # the newest that found no difference
     is_last_compared: bool = False  # all members of the generation hold the last step's state
 
     copy: Copy | None = None

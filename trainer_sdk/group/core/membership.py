@@ -169,6 +169,7 @@ def _outside(state: MemberState) -> MemberState:
         is_step_given=False,
         copy_shards=0,
         is_last_compared=False,
+        is_comparison_agreed=False,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
 
-from master.api.messages.generations import Generation, StateId
+from master.api.messages.generations import Generation, ReplicaComparison, StateId
 from trainer_sdk.group.core.control_words import StepWord, layout_digest
 from trainer_sdk.group.core.member_events import ReplicaDigest
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState
@@ -46,7 +46,8 @@ def is_digest_due(state: MemberState) -> bool:
     if len(record.members) == 1 or (state.digest is not None and state.digest.state == own):
         return False
     is_first = own.generation != record.number
-    return state.is_all_done or state.copy_shards > 0 or is_first or _is_sampled(own.step)
+    is_wanted = state.is_comparison_agreed or state.copy_shards > 0 or state.is_all_done
+    return is_wanted or is_first or _is_sampled(own.step)
 
 
 def last_word(state: MemberState) -> StepWord | None:
@@ -80,6 +81,15 @@ def difference(state: MemberState, record: Generation, words: Sequence[StepWord]
         if digests != first:
             return f"{_part(state, first, digests)} is not the same at {other} and {name} after step {state.step}"
     return ""
+
+
+def comparison(state: MemberState, words: Sequence[StepWord]) -> ReplicaComparison | None:
+    """What these words, in which nothing differs, say of the state; the one before if they do not compare it."""
+    given = [word.replica for word in words if word.replica]
+    if state.state is None or len(given) < 2:
+        return state.compared
+    digest = blake2b(given[0].encode(), digest_size=8).hexdigest()
+    return ReplicaComparison(state=state.state, members=len(given), digest=digest)
 
 
 def _part(state: MemberState, one: str, other: str) -> str:

@@ -19,7 +19,7 @@ from trainer_sdk.group.core.member_events import (
 )
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep, changed, rank_in
 from trainer_sdk.group.core.membership import leave, switch
-from trainer_sdk.group.core.replica_digests import difference, last_word, word_digests
+from trainer_sdk.group.core.replica_digests import comparison, difference, last_word, word_digests
 from trainer_sdk.group.port import StepShare
 
 
@@ -85,6 +85,7 @@ def handle_reduced(state: MemberState, event: StepReduced) -> MemberStep:
         layout=layout_digest(state.layout),
         sample=event.sample,
         replica=word_digests(state),
+        wants_comparison=state.wants_comparison,
     )
     contributed = changed(state, phase=MemberPhase.CONTRIBUTED, promised=promised)
     return MemberStep(contributed, (ContributeWord(number=state.number, word=word),))
@@ -113,6 +114,9 @@ def handle_words(state: MemberState, event: WordsGathered) -> MemberStep:
         is_agreed=is_agreed,
         is_step_given=False,
         wants_copy=state.wants_copy and not shards,
+        wants_comparison=False,
+        is_comparison_agreed=any(word.wants_comparison for word in event.words),
+        compared=comparison(state, event.words),
         copy_shards=shards,
         data_problem=state.data_problem or _difference(record, event.words),
     )
@@ -135,7 +139,7 @@ def handle_last_words(state: MemberState, event: ReplicasCompared) -> MemberStep
         return leave(state, record.number)
     if differs := difference(state, record, event.words):
         return leave(state, record.number, differs=differs)
-    return compared(changed(state, is_last_compared=True))
+    return compared(changed(state, is_last_compared=True, compared=comparison(state, event.words)))
 
 
 def _difference(record: Generation, words: Sequence[StepWord]) -> str:

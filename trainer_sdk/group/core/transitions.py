@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import assert_never
+from typing import Final, assert_never
 
 from master.api.messages.from_members import Declare, Failed, FinalSaved, Leave
 from master.api.messages.generations import (
     BrokenGeneration,
+    ComparisonWanted,
     CopyWanted,
     GroupEnded,
     GroupPhase,
@@ -85,6 +86,8 @@ def handle_member(state: MemberState, event: GroupEvent) -> MemberStep:  # noqa:
             return steps.handle_stop(state)
         case CopyWanted():
             return copies.handle_due(state)
+        case ComparisonWanted():
+            return MemberStep(replace(state, wants_comparison=state.can_compare))
         case CopyNow():
             return copies.handle_now(state)
         case CopyTaken():
@@ -149,9 +152,12 @@ def leave_job(reason: str) -> tuple[TellMaster, ...]:
     return (TellMaster(message=Leave(reason=reason)),)
 
 
+_NOTHING_AGREED: Final = {"copy_shards": 0, "is_comparison_agreed": False}
+
+
 def give(state: MemberState) -> MemberState:
     """The script has been given the step that `script_work.next_work` names."""
-    return changed(state, is_step_given=True, newest_given=max(state.newest_given, state.step), copy_shards=0)
+    return changed(state, is_step_given=True, newest_given=max(state.newest_given, state.step), **_NOTHING_AGREED)
 
 
 def _end(state: MemberState, event: GroupEnded) -> MemberStep:
@@ -196,6 +202,7 @@ def _progress(state: MemberState, event: ReportRequested) -> GroupProgress:
         failed_plan=state.plan.number if state.plan is not None and state.has_plan_failed else 0,
         waiting_share=event.waiting_share,
         data_problem=state.data_problem,
+        compared=state.compared,
         metrics=event.metrics,
     )
 

@@ -28,6 +28,9 @@ DRAIN: Final = "edl.dev/drain"
 MASTER_NODES: Final = "edl.dev/master-nodes"
 """An annotation on a gang's pods: the nodes reserved for the masters, which are created once the gang is bound."""
 
+COMPARE: Final = "edl.dev/compare-replicas"
+"""An annotation on a TrainingJob: the name of a request for a comparison of its replicas (ADR 0291)."""
+
 REPLACES: Final = "edl.dev/replaces"
 """An annotation on a server's pod: NAME/UID of the server that it replaces (ADR 0118)."""
 

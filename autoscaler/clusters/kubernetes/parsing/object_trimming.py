@@ -28,8 +28,9 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     TRAINING_JOBS,
     Kind,
 )
-from autoscaler.clusters.kubernetes.objects.fields import controller_of, part, parts
+from autoscaler.clusters.kubernetes.objects.fields import controller_of, part, parts, text
 from autoscaler.clusters.kubernetes.objects.labels import (
+    COMPARE,
     GRADE,
     IDLE_MINIMUM,
     IDLE_RECLAIM,
@@ -55,6 +56,9 @@ from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 
 LONGEST_OWNER: Final = 1_024
 """Characters of the controller reference: names have 253 at most, which the API server does not check here."""
+
+LONGEST_REQUEST: Final = 64
+"""Characters of a request for a comparison of replicas; the status has as many."""
 
 MOST_RESOURCES: Final = 64
 """Most resources in the short form of a pod."""
@@ -196,6 +200,8 @@ def trim_job(raw: Raw) -> Raw:
     is suspended (ADR 0161).
     """
     kept, spec = {**raw, "metadata": _trim_metadata(raw["metadata"])}, raw.get("spec")
+    if request := text(raw, "metadata", "annotations", COMPARE):
+        kept["metadata"]["annotations"] = {COMPARE: request[:LONGEST_REQUEST]}
     if isinstance(spec, dict) and not part(raw, "status").get("startTime"):
         kept["spec"] = {TOO_LONG: True} if is_longer(beside_templates(spec), LONGEST) else _trim_roles(spec)
     return kept

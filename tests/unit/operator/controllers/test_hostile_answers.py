@@ -129,7 +129,7 @@ async def hear(malformed):
 
 
 async def listen(term, said):
-    async def poll(job, masters):
+    async def poll(job, masters, **_):
         return (masters[0]["metadata"]["name"], said) if said.__class__ is not MalformedAnswer else said
 
     term.leading.masters.poll = poll

@@ -166,7 +166,7 @@ async def test_a_question_that_fails_answers_nobody_who_waits_for_it():
     await bench.poller.poll(bench.store.objects.jobs[JOB])  # its master rests for a moment, in which all of them come
     answers = iter(("no progress", COMPLETE, COMPLETE))
 
-    async def poll(job, masters):
+    async def poll(job, masters, **_):
         return masters[0]["metadata"]["name"], next(answers)
 
     bench.poll = poll

@@ -51,7 +51,7 @@ class Asked(OperatorBench):
     def now_s(self, value):
         """It goes by itself."""
 
-    async def poll(self, job, masters):
+    async def poll(self, job, masters, **_):
         self.asked.setdefault(job.key, []).append(now())
         self.under_way += 1
         self.most = max(self.most, self.under_way)
@@ -67,7 +67,7 @@ class Asked(OperatorBench):
 class FallSilent(Asked):
     """All but `digits` answer for a minute and never again, as where a part of the network is lost."""
 
-    async def poll(self, job, masters):
+    async def poll(self, job, masters, **_):
         self.asked.setdefault(job.key, []).append(now())
         if job.key == JOB or now() < 60.0:
             return "master-0", TRAINING
@@ -117,7 +117,7 @@ class Dear(Asked):
         super().__init__()
         self.reads_s = {HANGS: 4.0}
 
-    async def poll(self, job, masters):
+    async def poll(self, job, masters, **_):
         self.asked.setdefault(job.key, []).append(now())
         return "master-0", TRAINING
 
@@ -136,7 +136,7 @@ class Ending(Asked):
         super().__init__()
         self.reads_s = {JOB: 4.0}
 
-    async def poll(self, job, masters):
+    async def poll(self, job, masters, **_):
         self.asked.setdefault(job.key, []).append(now())
         return ("master-0", TRAINING) if masters else WhyNoAnswer.SILENT
 

@@ -25,7 +25,7 @@ class Talk(Term):
         super().lead()
         self.leading.masters.poll = self.poll
 
-    async def poll(self, job, masters):
+    async def poll(self, job, masters, **_):
         said = self.says if masters else WhyNoAnswer.SILENT
         return said if isinstance(said, WhyNoAnswer) else (masters[0]["metadata"]["name"], said)
 

@@ -8,7 +8,7 @@ import pytest
 
 from master.api.group_shares import copy_marks
 from master.api.messages.checkpoint_files import FileRecord
-from master.api.messages.generations import GroupEnded, LeftGeneration, OfferState
+from master.api.messages.generations import ComparisonWanted, GroupEnded, LeftGeneration, OfferState
 from master.api.positions import EMPTY
 from tests.unit.trainer_sdk.group.group_world import DATASET, LINEAGE
 from tests.unit.trainer_sdk.group.member_cases import COPY_WANTED, feed, reports, sid, synced
@@ -20,6 +20,7 @@ from trainer_sdk.group.core.member_events import (
     DigestTaken,
     GiveStep,
     ReplicasCompared,
+    ReportRequested,
     StepApplied,
     StepReduced,
     StopAsked,
@@ -169,6 +170,25 @@ def test_end_aborts_the_last_comparison():
     """Rule 97: whoever waits for one that takes part in no more hears of the end."""
     _, effects = feed(last(), GroupEnded())
     assert effects == (AbortGroup(number=1),)
+
+
+def test_comparison_that_one_member_is_asked_for_is_made_by_all_with_the_next_words():
+    """The wish travels in a word, the digests in that after it; what was found equal is in the reports."""
+    asked, _ = feed(synced(step=3, can_compare=True, is_registered=True), ComparisonWanted())
+    asked = digested(asked)  # the first of the generation
+    after, _ = stepped(asked, REPLICA)
+    after, _ = feed(after, StepApplied())
+    assert isinstance(next_work(after), TakeDigest)
+    other = replace(asked, wants_comparison=False)
+    state, (contributed,) = feed(give(other), StepReduced())
+    words = (contributed.word, replace(contributed.word, wants_comparison=True))
+    heard, _ = feed(state, WordsGathered(number=1, words=words), StepApplied())
+    compared, _ = stepped(digested(heard), REPLICA)
+    (report,) = reports(feed(compared, ReportRequested())[1])
+    assert (report.compared.state, report.compared.members) == (sid(1, 4), 2)
+    (before,) = reports(feed(heard, ReportRequested())[1])
+    assert before.compared.state == sid(0, 3)
+    assert report.compared.digest == before.compared.digest != ""
 
 
 def test_replica_of_many_tensors_has_one_digest_for_some_together():

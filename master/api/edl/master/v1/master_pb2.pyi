@@ -252,8 +252,11 @@ class StatusRequest(_message.Message):
 
     HELLO_FIELD_NUMBER: _builtins.int
     BACKOFF_LIMIT_FIELD_NUMBER: _builtins.int
+    COMPARISON_FIELD_NUMBER: _builtins.int
     backoff_limit: _builtins.int
     """the job's runPolicy.backoffLimit as of now; absent: as the master has it"""
+    comparison: _builtins.str
+    """a name for the comparison of a group's replicas that is asked for; empty: none is"""
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     def __init__(
@@ -261,10 +264,11 @@ class StatusRequest(_message.Message):
         *,
         hello: Global___Hello | None = ...,
         backoff_limit: _builtins.int | None = ...,
+        comparison: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_backoff_limit", b"_backoff_limit", "backoff_limit", b"backoff_limit", "hello", b"hello"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_backoff_limit", b"_backoff_limit", "backoff_limit", b"backoff_limit", "hello", b"hello"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_backoff_limit", b"_backoff_limit", "backoff_limit", b"backoff_limit", "comparison", b"comparison", "hello", b"hello"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__backoff_limit: _TypeAlias = _typing.Literal["backoff_limit"]  # noqa: Y015
     _WhichOneofArgType__backoff_limit: _TypeAlias = _typing.Literal["_backoff_limit", b"_backoff_limit"]  # noqa: Y015
@@ -494,6 +498,7 @@ class MasterMessage(_message.Message):
     BROKEN_GENERATION_FIELD_NUMBER: _builtins.int
     GROUP_ENDED_FIELD_NUMBER: _builtins.int
     COPY_WANTED_FIELD_NUMBER: _builtins.int
+    COMPARISON_WANTED_FIELD_NUMBER: _builtins.int
     SERVER_WELCOME_FIELD_NUMBER: _builtins.int
     ASK_MARKS_FIELD_NUMBER: _builtins.int
     RESTORE_FIELD_NUMBER: _builtins.int
@@ -538,6 +543,8 @@ class MasterMessage(_message.Message):
     @_builtins.property
     def copy_wanted(self) -> Global___CopyWanted: ...
     @_builtins.property
+    def comparison_wanted(self) -> Global___ComparisonWanted: ...
+    @_builtins.property
     def server_welcome(self) -> Global___ServerWelcome: ...
     @_builtins.property
     def ask_marks(self) -> Global___AskMarks: ...
@@ -578,6 +585,7 @@ class MasterMessage(_message.Message):
         broken_generation: Global___BrokenGeneration | None = ...,
         group_ended: Global___GroupEnded | None = ...,
         copy_wanted: Global___CopyWanted | None = ...,
+        comparison_wanted: Global___ComparisonWanted | None = ...,
         server_welcome: Global___ServerWelcome | None = ...,
         ask_marks: Global___AskMarks | None = ...,
         restore: Global___Restore | None = ...,
@@ -590,11 +598,11 @@ class MasterMessage(_message.Message):
         forget: Global___Forget | None = ...,
         released: Global___Released | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["activate", b"activate", "ask_marks", b"ask_marks", "body", b"body", "broken_generation", b"broken_generation", "copy_wanted", b"copy_wanted", "cut", b"cut", "declared", b"declared", "drain", b"drain", "drop", b"drop", "ended", b"ended", "fenced", b"fenced", "forget", b"forget", "freeze", b"freeze", "granted", b"granted", "group_ended", b"group_ended", "hold", b"hold", "new_generation", b"new_generation", "offer_answered", b"offer_answered", "rank_changed", b"rank_changed", "refused", b"refused", "registered", b"registered", "released", b"released", "replica_registered", b"replica_registered", "restore", b"restore", "route_changed", b"route_changed", "server_welcome", b"server_welcome", "skip", b"skip", "wait", b"wait"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["activate", b"activate", "ask_marks", b"ask_marks", "body", b"body", "broken_generation", b"broken_generation", "comparison_wanted", b"comparison_wanted", "copy_wanted", b"copy_wanted", "cut", b"cut", "declared", b"declared", "drain", b"drain", "drop", b"drop", "ended", b"ended", "fenced", b"fenced", "forget", b"forget", "freeze", b"freeze", "granted", b"granted", "group_ended", b"group_ended", "hold", b"hold", "new_generation", b"new_generation", "offer_answered", b"offer_answered", "rank_changed", b"rank_changed", "refused", b"refused", "registered", b"registered", "released", b"released", "replica_registered", b"replica_registered", "restore", b"restore", "route_changed", b"route_changed", "server_welcome", b"server_welcome", "skip", b"skip", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activate", b"activate", "ask_marks", b"ask_marks", "body", b"body", "broken_generation", b"broken_generation", "copy_wanted", b"copy_wanted", "cut", b"cut", "declared", b"declared", "drain", b"drain", "drop", b"drop", "ended", b"ended", "fenced", b"fenced", "forget", b"forget", "freeze", b"freeze", "granted", b"granted", "group_ended", b"group_ended", "hold", b"hold", "new_generation", b"new_generation", "offer_answered", b"offer_answered", "rank_changed", b"rank_changed", "refused", b"refused", "registered", b"registered", "released", b"released", "replica_registered", b"replica_registered", "restore", b"restore", "route_changed", b"route_changed", "server_welcome", b"server_welcome", "skip", b"skip", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activate", b"activate", "ask_marks", b"ask_marks", "body", b"body", "broken_generation", b"broken_generation", "comparison_wanted", b"comparison_wanted", "copy_wanted", b"copy_wanted", "cut", b"cut", "declared", b"declared", "drain", b"drain", "drop", b"drop", "ended", b"ended", "fenced", b"fenced", "forget", b"forget", "freeze", b"freeze", "granted", b"granted", "group_ended", b"group_ended", "hold", b"hold", "new_generation", b"new_generation", "offer_answered", b"offer_answered", "rank_changed", b"rank_changed", "refused", b"refused", "registered", b"registered", "released", b"released", "replica_registered", b"replica_registered", "restore", b"restore", "route_changed", b"route_changed", "server_welcome", b"server_welcome", "skip", b"skip", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["fenced", "refused", "registered", "declared", "granted", "wait", "ended", "drain", "route_changed", "rank_changed", "offer_answered", "replica_registered", "new_generation", "broken_generation", "group_ended", "copy_wanted", "server_welcome", "ask_marks", "restore", "hold", "cut", "drop", "skip", "freeze", "activate", "forget", "released"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["fenced", "refused", "registered", "declared", "granted", "wait", "ended", "drain", "route_changed", "rank_changed", "offer_answered", "replica_registered", "new_generation", "broken_generation", "group_ended", "copy_wanted", "comparison_wanted", "server_welcome", "ask_marks", "restore", "hold", "cut", "drop", "skip", "freeze", "activate", "forget", "released"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1440,6 +1448,7 @@ class GroupProgress(_message.Message):
     FAILED_PLAN_FIELD_NUMBER: _builtins.int
     WAITING_SHARE_FIELD_NUMBER: _builtins.int
     DATA_PROBLEM_FIELD_NUMBER: _builtins.int
+    COMPARED_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     phase: Global___GroupPhase.ValueType
     is_synced: _builtins.bool
@@ -1454,6 +1463,8 @@ class GroupProgress(_message.Message):
     def state(self) -> Global___StateId: ...
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    @_builtins.property
+    def compared(self) -> Global___ReplicaComparison: ...
     def __init__(
         self,
         *,
@@ -1469,16 +1480,48 @@ class GroupProgress(_message.Message):
         failed_plan: _builtins.int = ...,
         waiting_share: _builtins.float = ...,
         data_problem: _builtins.str = ...,
+        compared: Global___ReplicaComparison | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_compared", b"_compared", "_state", b"_state", "compared", b"compared", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "data_problem", b"data_problem", "failed_plan", b"failed_plan", "generation", b"generation", "is_synced", b"is_synced", "median_step_s", b"median_step_s", "metrics", b"metrics", "pause_s", b"pause_s", "phase", b"phase", "samples_per_s", b"samples_per_s", "state", b"state", "steps_begun", b"steps_begun", "waiting_share", b"waiting_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compared", b"_compared", "_state", b"_state", "compared", b"compared", "data_problem", b"data_problem", "failed_plan", b"failed_plan", "generation", b"generation", "is_synced", b"is_synced", "median_step_s", b"median_step_s", "metrics", b"metrics", "pause_s", b"pause_s", "phase", b"phase", "samples_per_s", b"samples_per_s", "state", b"state", "steps_begun", b"steps_begun", "waiting_share", b"waiting_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__compared: _TypeAlias = _typing.Literal["compared"]  # noqa: Y015
+    _WhichOneofArgType__compared: _TypeAlias = _typing.Literal["_compared", b"_compared"]  # noqa: Y015
     _WhichOneofReturnType__state: _TypeAlias = _typing.Literal["state"]  # noqa: Y015
     _WhichOneofArgType__state: _TypeAlias = _typing.Literal["_state", b"_state"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__compared) -> _WhichOneofReturnType__compared | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__state) -> _WhichOneofReturnType__state | None: ...
 
 Global___GroupProgress: _TypeAlias = GroupProgress  # noqa: Y015
+
+@_typing.final
+class ReplicaComparison(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    members: _builtins.int
+    digest: _builtins.str
+    @_builtins.property
+    def state(self) -> Global___StateId: ...
+    def __init__(
+        self,
+        *,
+        state: Global___StateId | None = ...,
+        members: _builtins.int = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "members", b"members", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicaComparison: _TypeAlias = ReplicaComparison  # noqa: Y015
 
 @_typing.final
 class OfferState(_message.Message):
@@ -1658,6 +1701,21 @@ class CopyWanted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CopyWanted: _TypeAlias = CopyWanted  # noqa: Y015
+
+@_typing.final
+class ComparisonWanted(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ComparisonWanted: _TypeAlias = ComparisonWanted  # noqa: Y015
 
 @_typing.final
 class GroupEnded(_message.Message):

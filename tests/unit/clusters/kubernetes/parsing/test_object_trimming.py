@@ -9,12 +9,13 @@ from autoscaler.clusters.kubernetes.api.api_port import Listing
 from autoscaler.clusters.kubernetes.api.kinds import LIMIT_RANGES, PODS, RESOURCE_QUOTAS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungate_patch
 from autoscaler.clusters.kubernetes.objects.fields import controller_of
-from autoscaler.clusters.kubernetes.objects.labels import MASTER_NODES, REPLACES
+from autoscaler.clusters.kubernetes.objects.labels import COMPARE, MASTER_NODES, REPLACES
 from autoscaler.clusters.kubernetes.objects.node_affinity import MOST_AVOIDED
 from autoscaler.clusters.kubernetes.objects.size_limits import LONGEST, LONGEST_TEMPLATE, is_longer
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import parse_workload
 from autoscaler.clusters.kubernetes.parsing.node_objects import parse_node
 from autoscaler.clusters.kubernetes.parsing.object_trimming import (
+    LONGEST_REQUEST,
     TRIMMERS,
     trim_autoscaler,
     trim_job,
@@ -369,3 +370,11 @@ def test_job_that_says_too_much_beside_its_templates_is_refused():
 def test_job_of_usual_length_is_held_as_it_is():
     raw = raw_job()
     assert parse_job(trim_job(raw)) == parse_job(raw)
+
+
+def test_request_for_a_comparison_is_held_in_short_beside_the_other_annotations():
+    """It is handed on to the job's master with each poll; whoever may edit the job writes it."""
+    raw = raw_job()
+    raw["metadata"]["annotations"] = {"note": BIG, COMPARE: "r" * 10_000}
+    assert trim_job(raw)["metadata"]["annotations"] == {COMPARE: "r" * LONGEST_REQUEST}
+    assert "annotations" not in trim_job(raw_job())["metadata"]
