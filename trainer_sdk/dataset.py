@@ -88,7 +88,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenBatch:
-    """What the loop gives to the script next."""
+    """Batch that the loop gives to the script next."""
 
     flight: int
     epoch: int
@@ -98,7 +98,7 @@ class GivenBatch:
 
 
 class BatchSource(Protocol):
-    """Where a data set's batches come from, and what becomes of them."""
+    """Source of a data set's batches, which also hears what becomes of them."""
 
     def next_batch(self, last: Batch | None) -> GivenBatch | None:
         """The next batch; None at the end, after the session's callbacks.  Raises UsageError on misuse."""

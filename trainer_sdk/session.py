@@ -331,7 +331,7 @@ class Session:
         return GroupSteps(spec, join=self._join_group, check_use=self._owner.check, conclude=self._conclude)
 
     def _open_source(self) -> BatchSource:
-        """Where the batches of `dataset` come from; called with the first one."""
+        """Source of the batches of `dataset`; called with the first one."""
         data = self._declared()
         if self._own is not None and self._group is not None:
             from trainer_sdk.own_model import StepBatches  # noqa: PLC0415  scripts with tables need none

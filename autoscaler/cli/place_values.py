@@ -33,7 +33,7 @@ class EventLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSelector:
-    """Which pod of a job: its role and number; without a number the first, without a role a trainer."""
+    """Selection of a job's pod: its role and number; without a number the first, without a role a trainer."""
 
     role: str | None = None
     ordinal: int | None = None

@@ -123,7 +123,7 @@ class Pod:
 
     @property
     def requests(self) -> Resources:
-        """What the pod occupies on its node."""
+        """Resources that the pod occupies on its node."""
         return self.shape.requests
 
     @property
@@ -145,7 +145,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a cluster's adapter can do.  The planner plans nothing that it cannot."""
+    """Capabilities of a cluster's adapter.  The planner plans nothing that it cannot."""
 
     servers_elastic: bool = False  # parameter servers can move state while training goes on
     moves_servers: bool = False  # servers can move to another node: the successor is created first

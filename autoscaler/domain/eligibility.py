@@ -17,7 +17,7 @@ NODE_NAME: Final = "metadata.name"
 
 
 class LabelOperator(StrEnum):
-    """How a requirement compares a label with its values."""
+    """Comparison of a label with a requirement's values."""
 
     IN = "In"
     NOT_IN = "NotIn"  # holds for a node without the label too
@@ -69,7 +69,7 @@ NodeSelectorTerm = tuple[Requirement, ...]
 
 
 class TaintEffect(StrEnum):
-    """What a taint does to pods that do not tolerate it.  Both keep new pods away."""
+    """Effect of a taint on pods that do not tolerate it.  Both keep new pods away."""
 
     NO_SCHEDULE = "NoSchedule"
     NO_EXECUTE = "NoExecute"

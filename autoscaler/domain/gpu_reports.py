@@ -39,7 +39,7 @@ KEPT_S: Final = 1500.0
 
 
 class GpuVerdict(StrEnum):
-    """What is known of a GPU.  Only HELD and FREE mean that nobody computes."""
+    """Verdict on a GPU.  Only HELD and FREE mean that nobody computes."""
 
     ACTIVE = "active"  # computes, or may compute
     HELD = "held"  # nobody has computed for the whole window, and somebody has it
@@ -96,7 +96,7 @@ class GpuReport:
         return 0.0 if self.low_since_s is None else max(0.0, now_s - self.low_since_s)
 
     def has_same_verdict(self, other: GpuReport) -> bool:
-        """Whether a decision would see no difference: same GPU, verdict and pods, idle since the same minute."""
+        """True if a decision would see no difference: same GPU, verdict and pods, idle since the same minute."""
         same = (self.uuid, self.verdict, self.pods) == (other.uuid, other.verdict, other.pods)
         if not same or self.low_since_s is None or other.low_since_s is None:
             return same
@@ -129,7 +129,7 @@ class NodeGpuReport:
                 raise InvalidSpecError(f"gpus[{index}].lowSince", "is later than the report")
 
     def is_fresh(self, now_s: float) -> bool:
-        """Whether it permits an action: neither old nor from a clock that is ahead."""
+        """True if it permits an action: neither old nor from a clock that is ahead."""
         return abs(now_s - self.reported_at_s) <= FRESH_S
 
     def gpus_at(self, now_s: float) -> tuple[GpuReport, ...]:
@@ -139,7 +139,7 @@ class NodeGpuReport:
         return tuple(_as_active(one) for one in self.gpus)
 
     def has_same_verdicts(self, other: NodeGpuReport) -> bool:
-        """Whether a decision would see no difference, the age of the report apart."""
+        """True if a decision would see no difference, the age of the report apart."""
         pairs = zip(self.gpus, other.gpus, strict=False)
         return len(self.gpus) == len(other.gpus) and all(one.has_same_verdict(old) for one, old in pairs)
 

@@ -252,7 +252,7 @@ class Job:
 
     @property
     def server_count(self) -> int:
-        """How many servers the job has while their number is fixed."""
+        """Number of the job's servers while it is fixed."""
         return 0 if self.servers is None else self.servers.min_replicas
 
     def traits_of(self, role: Role) -> frozenset[Trait]:

@@ -12,7 +12,7 @@ from autoscaler.domain.idleness import IdleReclaim
 
 
 class Reason(StrEnum):
-    """What happens to a job in this plan."""
+    """Reason of a decision: what happens to a job in this plan."""
 
     KEPT = "Kept"
     STARTED = "Started"
@@ -51,7 +51,7 @@ class Bottleneck(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a pod is created or deleted, forced or voluntarily (`is_forced`)."""
+    """Cause of a pod's creation or deletion, forced or voluntarily (`is_forced`)."""
 
     POD = "pod"
     GANG = "gang"
@@ -151,7 +151,7 @@ Action = CreatePod | DeletePod | AdmitGang
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeferredChange:
-    """What this plan would do later. It is never executed: the next plan derives it again."""
+    """Change that this plan would make later. It is never executed: the next plan derives it again."""
 
     job: JobName
     bottleneck: Bottleneck
@@ -161,7 +161,7 @@ class DeferredChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Why a job has its size. One per job and plan."""
+    """Decision on a job's size, and why. One per job and plan."""
 
     job: JobName
     now: int  # trainers that count as size in the view
@@ -181,7 +181,7 @@ class Decision:
 
 
 class DemandState(StrEnum):
-    """What became of the demand of an external pod."""
+    """State of an external pod's demand."""
 
     CAPACITY_FREE = "CapacityFree"  # it fits now, where the scheduler would put it
     CAPACITY_DRAINING = "CapacityDraining"  # it fits once pods that are leaving have left

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Absence(StrEnum):
-    """Why a figure is missing.  Only `NOT_SUPPORTED` is a property of the device; each other one may hide work."""
+    """Reason of a missing figure.  Only `NOT_SUPPORTED` is a property of the device; each other one may hide work."""
 
     NOT_SUPPORTED = "not supported"
     NOT_YET = "not yet: it needs two readings"

@@ -52,7 +52,7 @@ class SignalState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """What one source says; `text` is the evidence, for people."""
+    """Signal of one source; `text` is the evidence, for people."""
 
     source: Source
     state: SignalState

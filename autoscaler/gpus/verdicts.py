@@ -30,7 +30,7 @@ _NS: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictRule:
-    """How long a device must be low, and how far apart readings may lie; and idle power by model."""
+    """Rule of the verdicts: how long a device must be low, how far apart readings may lie, idle power by model."""
 
     window_s: float = 300.0
     longest_gap_s: float = 20.0  # a reading later than this is stale: what happened between is not known
@@ -60,7 +60,7 @@ class DeviceHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeHistory:
-    """What a verdict needs of the past: nothing grows with time."""
+    """Past of a node, as far as verdicts need it: nothing grows with time."""
 
     at_ns: int | None = None  # of the last reading; None after a failure
     devices: Mapping[str, DeviceHistory] = field(default_factory=dict)

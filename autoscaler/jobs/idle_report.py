@@ -1,4 +1,4 @@
-"""What is said of trainers that do no work, or wait much: the condition Idle, events and `edl why`.
+"""Report on trainers that do no work, or wait much: the condition Idle, events and `edl why`.
 
 Texts contain no changing numbers, since each change would be a new write of the status.  Pure.
 """

@@ -9,7 +9,7 @@ from autoscaler.domain import Role
 
 
 class FailureReason(StrEnum):
-    """Why a job was given up: the reason of its condition Failed."""
+    """Reason for which a job was given up: that of its condition Failed."""
 
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
     DEADLINE_EXCEEDED = "DeadlineExceeded"

@@ -64,7 +64,7 @@ _BEFORE_THE_END: Final = frozenset({LifeStage.ACTIVE, LifeStage.SUSPENDING, Life
 
 
 class JobEnding(StrEnum):
-    """How a job ended; also the names of its conditions."""
+    """Ending of a job; also the names of its conditions."""
 
     COMPLETED = "Completed"
     FAILED = "Failed"
@@ -72,7 +72,7 @@ class JobEnding(StrEnum):
 
 
 class CompletionReason(StrEnum):
-    """What a job that has ended well leaves: the reason of its condition Completed."""
+    """Outcome of a job that has ended well: the reason of its condition Completed."""
 
     ALL_TRAINED = "AllTrained"
     STOPPED_EARLY = "StoppedEarly"  # by its script

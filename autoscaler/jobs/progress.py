@@ -97,7 +97,7 @@ class JobProgress:
 
     @property
     def trained_text(self) -> str:
-        """What a job that has ended well has trained, for people."""
+        """Text on what a job that has ended well has trained."""
         if self.stopped_at is None:
             return "every sample was trained and committed"
         until = f"after step {self.stopped_at:,} of {self.steps:,}"
@@ -263,7 +263,7 @@ def _mean_metrics(members: Iterable[MemberStatus]) -> Mapping[str, float]:
 
 
 class WhyNoAnswer(StrEnum):
-    """Why a job's progress is not known."""
+    """Reason for which a job's progress is not known."""
 
     SILENT = "no answer"  # starting, ended, partitioned, stopped or hung
     NOT_LEADING = "not leading"

@@ -29,7 +29,7 @@ LONGEST_POLL_GAP_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSilence:
-    """How long one master or server has been silent; the next process of the same pod has another key."""
+    """Silence of one master or server; the next process of the same pod has another key."""
 
     process: str
     has_answered: bool

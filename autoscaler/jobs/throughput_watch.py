@@ -45,7 +45,7 @@ class SizeWindow:
 
     @property
     def duration_s(self) -> float:
-        """How long the measurement has lasted."""
+        """Seconds that the measurement has lasted."""
         return self.advanced_s - self.from_s if self.from_done >= 0 else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Which trainers of a job do no work, by their master's ledger of batches (ADR 0287).
+"""Ledger of a job's trainers: which of them do no work, by their master's count of batches (ADR 0287).
 
     answers of the master -> LedgerHistory -> TrainerVerdict: working, excused, idle or hung
 
@@ -42,7 +42,7 @@ class WorkState(StrEnum):
 
 
 class ScriptPlace(StrEnum):
-    """Where a trainer's script is."""
+    """Place of a trainer's script."""
 
     BATCH = "batch"  # it computes on a batch: the next move is its own
     WAITS = "waits"  # for a batch, for servers, for other trainers or for its loader
@@ -50,7 +50,7 @@ class ScriptPlace(StrEnum):
 
 
 class Device(StrEnum):
-    """What the device of a trainer does, by the agent on its node."""
+    """Use of a trainer's device, by the agent on its node."""
 
     UNKNOWN = "unknown"  # no agent reports on its node: the ledger alone decides who is idle, and nobody is replaced
     LOW = "low"  # nobody has computed there for the agent's window
@@ -88,7 +88,7 @@ class LedgerHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Context:
-    """What all entries of one answer share.  `excuse`: why no trainer can be expected to complete a batch."""
+    """Context that all entries of one answer share.  `excuse`: why no trainer can be expected to complete a batch."""
 
     excuse: str
     now_s: float
@@ -188,7 +188,7 @@ _NOT_SEEN: Final = "it has just been seen for the first time"
 
 
 def _shared_excuse(progress: JobProgress, known: Mapping[str, TrainerRecord], *, is_group: bool) -> str:
-    """Why none of the job's trainers can be expected to complete a batch; empty: they can."""
+    """Reason for which none of the job's trainers can be expected to complete a batch; empty: they can."""
     if progress.phase in EXCUSING_PHASES:
         return f"the job is {progress.phase}"
     if progress.problem:
@@ -209,7 +209,7 @@ def _shared_excuse(progress: JobProgress, known: Mapping[str, TrainerRecord], *,
 
 
 def _own_excuse(entry: TrainerEntry, *, has_worked: bool) -> str:
-    """Why this trainer cannot be expected to complete a batch; empty: it can."""
+    """Reason for which this trainer cannot be expected to complete a batch; empty: it can."""
     if not entry.is_connected:
         return "its master does not hear of it"
     if not entry.steps:
@@ -220,7 +220,7 @@ def _own_excuse(entry: TrainerEntry, *, has_worked: bool) -> str:
 
 
 def _place_of(entry: TrainerEntry) -> ScriptPlace:
-    """Where the script is, by the entry."""
+    """Place of the script, by the entry."""
     if entry.phase:
         if entry.phase in IN_SCRIPT:
             return ScriptPlace.OWN_CODE

@@ -193,7 +193,7 @@ def _describe_process(before: Raw, after: Raw, node: str) -> Iterator[JournalLin
 
 
 def _describe_waiting(waiting: Raw, ended: Raw) -> JournalLine:
-    """Why no process of the pod runs now: the last one has ended, or the machine is full."""
+    """Line on why no process of the pod runs now: the last one has ended, or the machine is full."""
     if not ended:
         return JournalLine(kind="Failed", reason=text(waiting, "reason"), message=text(waiting, "message"))
     _, _, following = text(waiting, "message").partition("; ")

@@ -236,7 +236,7 @@ class LocalRun:
         return take_snapshot(self.folder.root.name, self.plane.server, self.term, self.events)
 
     def jobs(self) -> dict[str, JobRecord]:
-        """What the operator keeps of each job, by name; a job that it has not yet seen is not among them."""
+        """Records that the operator keeps of jobs, by name; a job that it has not yet seen is not among them."""
         return {record.job.name: record for record in self.term.store.records.values()}
 
     def are_jobs_over(self) -> bool:

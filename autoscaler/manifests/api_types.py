@@ -181,7 +181,7 @@ class JobSpec(Generic[Template]):
 
     @property
     def notice_of_no_model(self) -> str:
-        """What an owner of a job that only shares out records should know; empty for other jobs.
+        """Notice to the owner of a job that only shares out records; empty for other jobs.
 
         One trainer may keep the model itself (rule 35); its script alone knows whether it does.
         """

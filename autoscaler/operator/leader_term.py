@@ -64,7 +64,7 @@ SYNC_POLL_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermIntervals:
-    """How often a term does what no event tells it to do: the defaults are those of a large cluster."""
+    """Intervals at which a term does what no event calls for: the defaults are those of a large cluster."""
 
     poll_every_s: float = POLL_EVERY_S
     """Question to a master that answers; `poll_tick_s`: how exactly that is kept."""

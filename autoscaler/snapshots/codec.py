@@ -56,7 +56,7 @@ class SignedNumber(Scalar):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """How the amounts of a field are written."""
+    """Unit in which the amounts of a field are written."""
 
     suffix: str
     write: Callable[[int], str]

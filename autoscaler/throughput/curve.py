@@ -70,7 +70,7 @@ class FittedCurve:
 
     @property
     def is_known(self) -> bool:
-        """Whether the curve says anything about other sizes: two have been observed."""
+        """True if the curve says anything about other sizes: two have been observed."""
         return len(self.sizes) > 1
 
 

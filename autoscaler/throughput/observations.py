@@ -32,7 +32,7 @@ class SizeObservation:
 
     @property
     def is_sound(self) -> bool:
-        """Whether the numbers can be true."""
+        """True if the numbers can be true."""
         numbers = (self.samples_per_s, self.duration_s, self.at_s)
         return (
             all(map(isfinite, numbers))

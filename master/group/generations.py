@@ -113,7 +113,7 @@ def regroup(turn: GroupTurn) -> None:
 
 
 def _ready_pool(state: GroupState) -> tuple[Replica, ...]:
-    """Who would be the members of the next record; nobody while it cannot be written."""
+    """Members that the next record would have; nobody while it cannot be written."""
     current = state.current
     if state.writing or state.lineage is None or state.dataset is None:
         return ()

@@ -145,7 +145,7 @@ class StateCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPace:
-    """When a copy is asked for next, and what became of the last one."""
+    """Pace of copies: when the next one is asked for, and what became of the last one."""
 
     sequence: int = 0
     due: Instant | None = None

@@ -44,7 +44,7 @@ def handle_backoff_limit(turn: GroupTurn, event: BackoffLimitSet) -> None:
 
 
 def share_in_flight(state: GroupState, key: MemberKey) -> PositionSet:
-    """What this member may have had in hand, by what the others have done; nothing after the last step."""
+    """Positions that this member may have had in hand, by what the others have done; nothing after the last step."""
     _, ranks = _training(state)
     heard = [one.state for other in ranks if other != key and (one := state.try_replica(other)) and not one.is_lost]
     known = [own for own in heard if own is not None and own.lineage == state.number]
@@ -75,7 +75,7 @@ def _training(state: GroupState) -> tuple[Generation | None, tuple[MemberKey, ..
 
 
 def to_try(state: GroupState) -> PositionSet:
-    """What one rank tries alone in the next generation: half of the worst suspects, after each loss the other half.
+    """Suspects that one rank tries alone in the next generation: half of the worst, after each loss the other half.
 
     A single one has company of its step, for batch normalisation has no variance of one record.
     """
@@ -90,7 +90,7 @@ def to_try(state: GroupState) -> PositionSet:
 
 
 def trial_rank(replicas: Sequence[Replica], number: int) -> int:
-    """Who tries them: a process that has not trained yet, so no work is lost with it, or each in turn."""
+    """Rank that tries them: a process that has not trained yet, so no work is lost with it, or each in turn."""
     fresh = [rank for rank, one in enumerate(replicas) if not one.has_worked]
     return fresh[0] if fresh else number % len(replicas)
 
@@ -101,12 +101,12 @@ def awaits_partner(state: GroupState, pool: Sequence[Replica]) -> bool:
 
 
 def partner_until(state: GroupState) -> Instant:
-    """How long a sole survivor waits for another trainer."""
+    """Instant until which a sole survivor waits for another trainer."""
     return Instant(state.broken_at + PARTNER_NS)
 
 
 def _blamed(state: GroupState, share: PositionSet) -> PositionSet:
-    """What a failure with this share counts against: of the rank that tries suspects these alone."""
+    """Positions against which a failure with this share counts: of the rank that tries suspects these alone."""
     record, _ = _training(state)
     is_trial = record is not None and bool(share) and share <= record.suspects
     return share & state.failures.suspects if is_trial else share

@@ -125,7 +125,7 @@ class ElectionStep:
 
     @property
     def wake_s(self) -> float | None:
-        """When Ticked is due at the latest; None: an answer comes first.  A renewal under way stops no deadline."""
+        """Latest instant for Ticked; None: an answer comes first.  A renewal under way stops no deadline."""
         match self.state.role:
             case ElectionRole.FOLLOWER:
                 return self.state.next_try_s

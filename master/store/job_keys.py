@@ -94,7 +94,7 @@ class JobKeys:
 
     @property
     def intents(self) -> Key:
-        """Which buckets are to move (rule 40); changes with the route only, so the route is compared for both."""
+        """Intents: buckets that are to move (rule 40); they change with the route alone, which is compared for both."""
         return self.named("intents")
 
     @property

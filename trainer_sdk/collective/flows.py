@@ -40,7 +40,7 @@ class Flow(Protocol):
 
     @property
     def events(self) -> int:
-        """What `poll` has to wait for before the next step; 0: it waits for another flow of the same operation."""
+        """Events that `poll` waits for before the next step; 0: it waits for another flow of the same operation."""
         ...
 
     def step(self) -> bool:

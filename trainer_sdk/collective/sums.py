@@ -20,7 +20,7 @@ ElementArray = NDArray[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementType:
-    """How elements are stored and summed.  `code` is its number on the wire."""
+    """Form in which elements are stored and summed.  `code` is its number on the wire."""
 
     name: str
     code: int

@@ -49,7 +49,7 @@ class StoredArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayHeader:
-    """What a file says of itself."""
+    """Header of a file: what it holds, and where."""
 
     about: Mapping[str, str]
     arrays: Mapping[str, StoredArray]
@@ -104,7 +104,7 @@ def _pieces(header: bytes, arrays: Iterator[HostArray]) -> Iterator[bytes | memo
 
 
 def read_header(storage: Storage, file: FileRecord) -> ArrayHeader:
-    """What the file says of itself, by two short reads.  Raises CheckpointError, StorageError."""
+    """Header of the file, by two short reads.  Raises CheckpointError, StorageError."""
     length = int.from_bytes(storage.read(file.name, length_bytes=8), "little")
     if not 0 < length <= min(MAX_HEADER_BYTES, file.size_bytes - 8):
         raise CheckpointError(file.name, f"is no file of arrays: its header would have {length:,} bytes")

@@ -122,7 +122,7 @@ class GroupSteps:
         return self._joined.gather(data)
 
     def expected_share(self, step: int) -> StepShare | None:
-        """What this trainer would be given of a step if nobody came or went until then, for reading ahead."""
+        """Share that this trainer would have of a step if nobody came or went until then, for reading ahead."""
         return None if self._runtime is None else self._runtime.expected_share(step)
 
     def records(self, positions: PositionSet) -> RecordNumbers:

@@ -144,7 +144,7 @@ class MemberRuntime:
         return self.shell.times.loading()
 
     def expected_share(self, step: int) -> StepShare | None:
-        """What this rank would be given of a step in the present generation, for reading ahead."""
+        """Share that this rank would have of a step in the present generation, for reading ahead."""
         with self.shell.changed:
             return expected_share(self.shell.state, step)
 

@@ -104,7 +104,7 @@ class ShardedReplica(Protocol):
     """A replica that can be captured in parts, so that each rank copies one of them for a checkpoint (rule 84)."""
 
     def replica_bytes(self) -> int:
-        """What a capture holds, as far as it is known now: less than all of it costs shards, nothing else."""
+        """Bytes of a capture, as far as they are known now: less than all of it costs shards, nothing else."""
         ...
 
     def capture_shard(self, shard: int, shards: int) -> CapturedShard:

@@ -33,7 +33,7 @@ _KINDS: Final = "biufc"  # of numbers
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadedState:
-    """What a checkpoint holds: a replica, and its data position (rule 90)."""
+    """State that a checkpoint holds: a replica, and its data position (rule 90)."""
 
     captured: CapturedState
     state: StateId
@@ -42,7 +42,7 @@ class LoadedState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardDescription:
-    """What the file of a shard says of itself and of the whole replica."""
+    """Description of a shard and of the whole replica, in the shard's file."""
 
     state: StateId
     skipped: PositionSet
@@ -124,7 +124,7 @@ def loaded_state(described: Sequence[tuple[str, ShardDescription]], arrays: Mapp
 
 
 def describe_shard(file: str, header: ArrayHeader) -> ShardDescription:
-    """What the file says of itself.  Raises CheckpointError unless it says all, and of each array that it has."""
+    """Description in the file.  Raises CheckpointError unless it says all, and of each array that it has."""
     try:
         fields: dict[str, Any] = json.loads(header.about[ABOUT])
         lineage, generation, step, is_stopped = (int(number) for number in fields["state"])

@@ -31,7 +31,7 @@ class EvaluationBatches:
         self.count = -(-self._size // batch_size)
 
     def numbers(self, chosen: Iterable[int], function: Callable[[Any], Mapping[str, Any]]) -> BatchNumbers:
-        """What `function` returns of these batches.  Raises UsageError for anything but numbers by name."""
+        """Numbers that `function` returns of these batches.  Raises UsageError for anything but numbers by name."""
         batches = list(chosen)
         starts = [batch * self._batch_size for batch in batches]
         records = [range(start, min(start + self._batch_size, self._size)) for start in starts]

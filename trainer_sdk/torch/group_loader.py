@@ -199,7 +199,7 @@ class GroupLoader:
                 return
 
     def _sample(self, share: StepShare, parts: tuple[MicroBatch, ...]) -> str:
-        """What this trainer reads of a record that all others read too, so that it shows where theirs is another."""
+        """Position and digest of a record that all trainers read, so that it shows where theirs is another."""
         if not share.sample or not parts:
             return ""
         with self._steps.loading():

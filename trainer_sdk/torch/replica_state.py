@@ -124,7 +124,7 @@ def _layout_of(part: StatefulPart, name: str) -> str:
 
 
 def _as_made(part: StatefulPart, name: str) -> Any:
-    """What must be equal on every rank before training: names and hyperparameters, not the values of tensors."""
+    """State that must be equal on every rank before training: names and hyperparameters, not the values of tensors."""
     if isinstance(part, torch.nn.Module):
         trained = [name for name, parameter in part.named_parameters() if parameter.requires_grad]
         return {"state": part.state_dict(), "trained": trained}

@@ -64,7 +64,7 @@ class _GuardedStep:
 
     @property
     def __func__(self) -> Any:
-        """What a schedule takes in order to put its own step there, if none was made before.  Raises UsageError."""
+        """Attribute that a schedule takes to put its own step there, if none was made before.  Raises UsageError."""
         raise UsageError(
             "a learning-rate schedule is made after replicate(), so it would advance with every micro-batch; make it "
             "before, and give it too: replicate(session, model, optimizer, schedule)"

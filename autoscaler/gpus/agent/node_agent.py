@@ -28,7 +28,7 @@ class NodeSample:
 
 
 class OwnersSource(Protocol):
-    """Who has the devices: `pods.node_owners` on a node of Kubernetes."""
+    """Source of the devices' owners: `pods.node_owners` on a node of Kubernetes."""
 
     def read(self, devices: Sequence[DeviceReading]) -> DeviceOwners | OwnersUnknown:
         """Owners of these devices now, or why they are not known.  Never raises."""
@@ -36,7 +36,7 @@ class OwnersSource(Protocol):
 
 
 class ReadingSource(Protocol):
-    """What the devices do: the driver, or a DCGM exporter."""
+    """Source of the devices' readings: the driver, or a DCGM exporter."""
 
     def read(self) -> NodeReading | DriverFailure:
         """All devices now; the very reading before if there is nothing newer yet.  Never raises."""

@@ -1,4 +1,4 @@
-"""When a node's report is written: as seldom as decisions allow (ADR 0283).  Pure.
+"""Timing of a node's reports: written as seldom as decisions allow (ADR 0283).  Pure.
 
 | since the report that was written last | it is written |
 |---|---|
@@ -34,19 +34,19 @@ class ReportTiming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenReport:
-    """What stands in the cluster, and since when (monotonic clock)."""
+    """Report that stands in the cluster, and since when (monotonic clock)."""
 
     report: NodeGpuReport
     at_s: float
 
 
 def holds_idle(report: NodeGpuReport) -> bool:
-    """Whether a pod or a process holds a GPU of the node that does not compute."""
+    """True if a pod or a process holds a GPU of the node that does not compute."""
     return any(one.verdict is GpuVerdict.HELD for one in report.gpus)
 
 
 def is_urgent(old: NodeGpuReport, new: NodeGpuReport) -> bool:
-    """Whether the old report tells of a GPU as idle that is not, or whose pods are others: it must not be believed."""
+    """True if the old report tells of a GPU as idle that is not, or whose pods are others: it must not be believed."""
     now = {one.uuid: one for one in new.gpus}
     for before in old.gpus:
         if before.verdict in IDLE_VERDICTS:
@@ -65,7 +65,7 @@ def due_at_s(
     jitter: float,
     timing: ReportTiming,
 ) -> float:
-    """When, on the monotonic clock, `new` is to be written.
+    """Instant, on the monotonic clock, at which `new` is to be written.
 
     `changed_at_s`: when the first difference to the written report was seen, None without one.  `jitter` is in [0, 1)
     and drawn once for each write.

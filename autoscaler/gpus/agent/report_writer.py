@@ -107,7 +107,7 @@ class ReportWriter:
         )
 
     async def _is_asked(self, report: NodeGpuReport, now_s: float) -> bool:
-        """Whether the operator wants a report that is newer than the one that stands; asked while a GPU is held."""
+        """True if the operator wants a report that is newer than the one that stands; asked while a GPU is held."""
         if self._written is None or not holds_idle(report) or now_s < self._asks_at_s:
             return False
         self._asks_at_s = now_s + self._timing.ask_every_s * (0.9 + 0.1 * self._jitter())

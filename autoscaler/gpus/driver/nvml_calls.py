@@ -65,7 +65,7 @@ class DriverGoneError(Exception):
 
 
 def ask(call: Callable[..., T], *arguments: Any) -> T | Absence:
-    """What the call returns, or why there is nothing.  Raises DeviceLostError and DriverGoneError."""
+    """Answer of the call, or why there is none.  Raises DeviceLostError and DriverGoneError."""
     try:
         return call(*arguments)
     except pynvml.NVMLLibraryMismatchError:

@@ -109,7 +109,7 @@ class NvmlDoor:
         self._is_initialised = True
 
     def _forget_library(self) -> None:
-        """What belongs to a library that is to be initialised again: handles, samples, instants."""
+        """Forget what belongs to a library that is to be initialised again: handles, samples, instants."""
         if self._is_initialised:
             with suppress(pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
                 pynvml.nvmlShutdown()

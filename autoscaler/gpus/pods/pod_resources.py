@@ -83,7 +83,7 @@ def read_allocations(answer: api.ListPodResourcesResponse) -> tuple[Allocation, 
 
 
 def _reason(error: Any, socket: Path) -> str:
-    """What went wrong; `error` has a status, as every error of a call has."""
+    """Reason of a failure; `error` has a status, as every error of a call has."""
     if not socket.exists():
         return f"there is no socket of a kubelet at {socket}"
     return f"the kubelet at {socket} answers {error.code().name}: {(error.details() or '')[:200]}"

@@ -36,7 +36,7 @@ _ETCD_FILES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAddress:
-    """Where probes and metrics listen; port 0: any that is free."""
+    """Address at which probes and metrics listen; port 0: any that is free."""
 
     host: str
     port: int

@@ -126,7 +126,7 @@ def _stuck(inputs: StatusInputs) -> str:
 
 
 def _last_start(inputs: StatusInputs) -> Condition | None:
-    """Why the last start failed, if the job waits because of it."""
+    """Condition of a job that waits because its last start failed; None: it did not."""
     race, refused = inputs.start_backoff, inputs.plan_report.refusal
     if race.refusal:  # gates lifted or not
         return false_condition(

@@ -104,7 +104,7 @@ class Counterfactual:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a job has its size, and what would change it.
+    """Explanation of a job's size, and of what would change it.
 
     `decision` is that of the plan as it is, with its bottleneck; `settled` is the one with all windows off, from which
     the answers start. Without answers no change that was tried lifts it. `is_cut`: not all changes could be tried.

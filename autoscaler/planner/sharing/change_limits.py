@@ -21,7 +21,7 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
 def growth_opens_at(copy: WorkingCopy, job: Job) -> float:
-    """When the job may grow."""
+    """Instant from which the job may grow."""
     last = resize_of(copy, job).shrunk_at_s
     preempted_s = copy.carried.preempted_at_s.get(job.name, -inf) + copy.policy.preempted_pause_s
     window_s = max(copy.policy.up_window_s, copy.policy.observing_s if is_measured(job, last) else 0.0)
@@ -35,7 +35,7 @@ def is_measured(job: Job, shrunk_at_s: float | None) -> bool:
 
 
 def shrink_opens_at(copy: WorkingCopy, job: Job) -> float:
-    """When the job may be shrunk voluntarily."""
+    """Instant from which the job may be shrunk voluntarily."""
     last = resize_of(copy, job).grown_at_s
     return max(started_after(copy, job, last) + copy.policy.down_window_s, copy.quiet_from_s)
 
@@ -79,7 +79,7 @@ def changes_left(copy: WorkingCopy) -> float:
 
 
 def next_change_at(copy: WorkingCopy) -> float:
-    """When the oldest voluntary change of this minute is a minute old."""
+    """Instant at which the oldest voluntary change of this minute is a minute old."""
     return max(copy.now_s + 1.0, min((change.at_s for change in copy.history.changes), default=copy.now_s) + 60.0)
 
 

@@ -72,7 +72,7 @@ class Generation:
 
 
 class GroupPhase(StrEnum):
-    """What a member of a group does; the master tells by it whether a silent step is one that stands still."""
+    """Phase of a group's member; the master tells by it whether a silent step is one that stands still."""
 
     OUT = "out"  # in no generation: its script waits for a step
     UNREADY = "unready"  # in no generation, and in the script's code, which has not asked for a step since (rule 75)

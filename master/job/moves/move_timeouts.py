@@ -25,7 +25,7 @@ MOST_DOUBLINGS: Final = 6
 
 
 def expires_at(state: MasterState) -> Instant | None:
-    """When the first late move is undone; None: none is on the way."""
+    """Instant at which the first late move is undone; None: none is on the way."""
     return min((_ends(state, intent) for intent in _timed(state)), default=None)
 
 
@@ -90,7 +90,7 @@ def _queue_position(state: MasterState, intent: Intent) -> tuple[Instant, Bucket
 
 
 def _own_start(state: MasterState, bucket: BucketId) -> Instant:
-    """When the bucket's own time began."""
+    """Instant at which the bucket's own time began."""
     since = state.moves.begun_at[bucket]
     return max(since, state.moves.turns.get(bucket) or since)
 

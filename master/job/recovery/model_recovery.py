@@ -179,7 +179,7 @@ def restart_marks(turn: Turn) -> None:
 
 
 def _due(turn: Turn) -> Instant | None:
-    """When the next commit is due; None: as soon as possible.
+    """Instant at which the next commit is due; None: as soon as possible.
 
     A model that was kept goes by the last commit.  A new master does not know when that was and commits first: else
     every master that dies would put the work of one more interval at risk.

@@ -25,7 +25,7 @@ from master.job.state.protocol_state import RecoveryStage
 
 
 def ends_at(state: MasterState, server: Server) -> Instant | None:
-    """When the server is lost, as the state is now; None: it is connected."""
+    """Instant at which the server is lost, as the state is now; None: it is connected."""
     if server.away_since is None:
         return None
     config = state.config

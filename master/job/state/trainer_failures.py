@@ -72,7 +72,7 @@ class FailureCounts:
 
 
 def describe_limit(failures: FailureCounts, limit: int, unit: str) -> str:
-    """Why a job has failed that reached its limit; the operator knows these reasons by their beginning.
+    """Reason of a job that failed at its limit; the operator knows these reasons by their beginning.
 
     `unit`: what none of was completed, "batch" or "step".
     """

@@ -41,7 +41,7 @@ def handle_now(state: MemberState) -> MemberStep:
 
 
 def wished_shards(state: MemberState, replica_bytes: int) -> int:
-    """What this member's word says of a copy after this step; of the last step's in any case (rule 95)."""
+    """Shards that this member's word wishes for a copy after this step, the last one in any case (rule 95)."""
     assert state.record is not None
     if _is_writing(state):
         return CANNOT_COPY

@@ -21,7 +21,7 @@ from trainer_sdk.group.port import GroupFinish, StepShare
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaDigest:
-    """What one member's replica is at this state: names of its parts, and their hexadecimal digests in one text."""
+    """Digest of one member's replica at this state: names of its parts, and their hexadecimal digests in one text."""
 
     state: StateId
     parts: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ class MemberPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """What this member does in the sync once the list is known (rules 70, 71)."""
+    """Part of this member in the sync, once the list is known (rules 70, 71)."""
 
     state: StateId  # of the source: every member's, afterwards
     skipped: PositionSet

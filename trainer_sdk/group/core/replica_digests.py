@@ -74,7 +74,7 @@ def word_digests(state: MemberState) -> str:
 
 
 def difference(state: MemberState, record: Generation, words: Sequence[StepWord]) -> str:
-    """Which members hold other replicas, and the first part that differs; empty: all hold the same."""
+    """Text on members that hold other replicas, and the first part that differs; empty: all hold the same."""
     given = [(word.replica, member.name) for word, member in zip(words, record.members, strict=True) if word.replica]
     for digests, name in given[1:]:
         first, other = given[0]

@@ -31,7 +31,7 @@ def share_of(state: MemberState) -> StepShare:
 
 
 def expected_share(state: MemberState, step: int) -> StepShare | None:
-    """What this rank would be given of a step, should the generation last so long; None outside steps or in none."""
+    """Share that this rank would have of a step, should the generation last so long; None outside steps or in none."""
     record = state.record
     if record is None or not 0 <= step < total_steps(state.dataset):
         return None
@@ -143,7 +143,7 @@ def handle_last_words(state: MemberState, event: ReplicasCompared) -> MemberStep
 
 
 def _difference(record: Generation, words: Sequence[StepWord]) -> str:
-    """Which members have read other data at one position; empty: none (rule 63)."""
+    """Text on members that have read other data at one position; empty: none (rule 63)."""
     read: dict[str, tuple[str, str]] = {}  # by position: digest, and the first member that has it
     for word, member in zip(words, record.members, strict=True):
         position, _, digest = word.sample.partition(" ")

@@ -18,7 +18,7 @@ from trainer_sdk.group.core.membership import leave
 
 
 def entry_of(state: MemberState) -> SyncEntry:
-    """What this member says in the sync of its generation (rule 70)."""
+    """Entry of this member in the sync of its generation (rule 70)."""
     assert state.record is not None
     is_current = state.state is not None and state.state.lineage == state.record.lineage
     return SyncEntry(

@@ -76,7 +76,7 @@ class ShutdownState:
 
     @property
     def due_s(self) -> float:
-        """When the process ends unless another event comes first."""
+        """Instant at which the process ends unless another event comes first."""
         return min(self.leaving_until_s, self.master_awaited_until_s)
 
 

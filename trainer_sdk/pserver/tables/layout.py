@@ -69,7 +69,7 @@ class DenseLayout:
         return first * self.block_size, min(stop * self.block_size, self.size)
 
     def count(self, buckets: PositionSet) -> int:
-        """How many elements lie in these buckets."""
+        """Number of elements in these buckets."""
         return _count(self, buckets)
 
     def runs(self, buckets: PositionSet) -> tuple[tuple[int, int], ...]:

@@ -83,7 +83,7 @@ def write_checkpoint(
 
 
 def read_index(storage: Storage, name: str, size_bytes: int) -> FileIndex:
-    """What the file says of itself.
+    """Index of the file.
 
     Raises StorageError, CheckpointError when it is no such file or was altered, DocumentError for a newer version.
     """

@@ -183,7 +183,7 @@ def decode_pull_answer(data: bytes) -> PullAnswer:
 
 
 def padding(size_bytes: int) -> int:
-    """How many zero bytes follow an array of that size in a body."""
+    """Number of zero bytes that follow an array of that size in a body."""
     return -size_bytes % 8
 
 

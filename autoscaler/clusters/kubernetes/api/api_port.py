@@ -46,7 +46,7 @@ class Propagation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which objects of a kind: of one namespace or (None) of all, by selectors as the API writes them."""
+    """Scope of a listing: objects of one namespace or (None) of all, by selectors as the API writes them."""
 
     namespace: str | None = None
     labels: str = ""

@@ -185,7 +185,7 @@ class ObjectCache:
 
 @dataclass(slots=True)
 class _SourceProgress:
-    """How far one source has come: every change up to `version` is in the cache."""
+    """Progress of one source: every change up to `version` is in the cache."""
 
     version: int = 0
     confirmed_at_s: float | None = None

@@ -170,7 +170,7 @@ class GangStarter:
 
     @property
     def wake_at_s(self) -> float | None:
-        """When `settle` has to run again for reasons of time alone; None: never."""
+        """Instant at which `settle` has to run again for reasons of time alone; None: never."""
         errors = self._errors
         masters = [at_s for at_s in self._masters_at_s().values() if at_s > self._settled_at_s]
         tried_again = [errors.retry_at_s(job, step) for step in _STEPS for job in errors.paused(step)]

@@ -39,5 +39,5 @@ def report_of(trimmed: Raw) -> NodeGpuReport | None:
 
 
 def problem_of(trimmed: Raw) -> str:
-    """What is wrong with the report; empty if nothing is."""
+    """Problem of the report; empty: it is sound."""
     return str(trimmed[_PROBLEM])

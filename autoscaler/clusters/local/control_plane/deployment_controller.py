@@ -27,7 +27,7 @@ REPLICA_SET_HASH: Final = "local"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaDelta:
-    """What brings a Deployment to its replicas.  `create`: bodies of pods; `delete`: names of pods."""
+    """Changes that bring a Deployment to its replicas.  `create`: bodies of pods; `delete`: names of pods."""
 
     create: tuple[dict[str, Any], ...] = ()
     delete: tuple[str, ...] = ()

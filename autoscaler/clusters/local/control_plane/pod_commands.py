@@ -35,7 +35,7 @@ _OF_PORTS: Final = ("EDL_ADVERTISE", "EDL_METRICS_LISTEN", "EDL_TLS_DIR")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodCommands:
-    """What all pods of a run have in common.  `secret_of`: a Secret by namespace and name."""
+    """Commands of a run's pods, with what all pods have in common.  `secret_of`: a Secret by namespace and name."""
 
     folder: RunFolder
     working_dir: Path
@@ -43,7 +43,7 @@ class PodCommands:
     secret_of: Callable[[str, str], Raw]
 
     def command_of(self, pod: Raw, *, port: int | None, gpus: Sequence[int]) -> Command:
-        """What to run for the pod's one container.  The pod's Secrets stand as files after the call."""
+        """Command of the pod's one container.  The pod's Secrets stand as files after the call."""
         (container, *_) = parts(pod, "spec", "containers")
         name, request = text(pod, "metadata", "name"), pod_request(pod["spec"])
         variables = {text(one, "name"): _value_of(one, pod) for one in parts(container, "env")}
@@ -68,7 +68,7 @@ class PodCommands:
             shutil.rmtree(self._identity_of(pod_uid))
 
     def socket_of(self, store_name: str) -> str:
-        """Where the job's master listens, its whole life long: `unix:PATH`."""
+        """Address of the job's master, its whole life long: `unix:PATH`."""
         return f"{SCHEME}{self.folder.sockets}/{store_name.rpartition('.')[2]}-m"
 
     def _of_member(self, variables: Mapping[str, str], identity: Path) -> dict[str, str]:

@@ -60,7 +60,7 @@ def _bind(server: MemoryServer, pod: Raw, node: NodeName | None, nodes: int) -> 
 
 
 def free_capacity(nodes: Iterable[Node], pods: Iterable[Raw], errors: JobErrors) -> dict[NodeName, Resources]:
-    """What the nodes have left: a pod holds its requests from its binding until it has ended."""
+    """Free capacity of the nodes: a pod holds its requests from its binding until it has ended."""
     free = {node.name: node.allocatable for node in nodes}
     for node, held in errors.read_each(pods, _key_of, GuardedTask.PODS, _read_held, passing=()):
         if node in free:

@@ -134,7 +134,7 @@ class PodStatus:
             self._server.finish(metadata["namespace"], metadata["name"], uid=metadata["uid"])
 
     def _annotations(self, run: PodRun) -> dict[str, str]:
-        """What a process of this machine has and a container of a cluster has not, as annotations."""
+        """Annotations for what a process of this machine has and a container of a cluster has not."""
         return {
             PID: str(self._processes.pid_of(run.key)) if self._processes.is_running(run.key) else "",
             PORT: "" if run.port is None else str(run.port),

@@ -77,7 +77,7 @@ class RunFolder:
 
     @property
     def sockets(self) -> Path:
-        """Where the run's processes listen: its owner's alone."""
+        """Folder in which the run's processes listen: its owner's alone."""
         if self.sockets_named.exists():
             return Path(self.sockets_named.read_text(encoding="utf-8").strip())
         return self.root / "s"
@@ -86,7 +86,7 @@ class RunFolder:
         return self.logs / f"{pod}.log"
 
     def control_socket(self) -> Path:
-        """Where the run's control socket is."""
+        """Path of the run's control socket."""
         return self.sockets / "control"
 
     def is_live(self) -> bool:

@@ -19,7 +19,7 @@ class Spreading(StrEnum):
 
 
 class TieBreaking(StrEnum):
-    """Which of several best nodes is taken."""
+    """Choice among several best nodes."""
 
     BY_CHANCE = "by chance"
     IN_TURN = "in turn"  # round robin, last name first
