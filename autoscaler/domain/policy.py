@@ -111,7 +111,7 @@ class Policy:
 
     observing_s: float = 60.0
     """A job with `trainer.efficiency` that was seen at one size only grows no sooner after a shrink, so that the other
-    size is seen too: pods start, then `throughput.size_watch` lets the size settle and averages.  0: no job is made
+    size is seen too: pods start, then `jobs.throughput_watch` lets the size settle and averages.  0: no job is made
     smaller to be measured."""
 
     preempted_pause_s: float = 30.0
