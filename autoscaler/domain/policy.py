@@ -110,9 +110,8 @@ class Policy:
     """
 
     observing_s: float = 60.0
-    """A job with `trainer.efficiency` that was seen at one size only grows no sooner after a shrink, so that the other
-    size is seen too: pods start, then `jobs.throughput_watch` lets the size settle and averages.  0: no job is made
-    smaller to be measured."""
+    """A job that was made smaller to be measured (`trainer.efficiency`) grows so long after that at the earliest: pods
+    leave, then the size settles and is averaged (`jobs.throughput_watch`).  0: no job is made smaller for that."""
 
     preempted_pause_s: float = 30.0
     """A job that the scheduler has just preempted does not grow: the next wave would take it again."""

@@ -23,7 +23,7 @@ from autoscaler.throughput.observations import SizeObservation
 GridArray = npt.NDArray[np.float64]
 
 NOISE: Final = 0.01  # relative error of a long observation: what the model cannot express
-NOISE_OF_SECOND: Final = 0.15  # relative error of one second's throughput, which falls with the root of the time
+NOISE_OF_SECOND: Final = 0.06  # relative error of one second's throughput, which falls with the root of the time
 TAILS: Final = 4.0  # degrees of freedom of Student's t
 HALF_LIFE_S: Final = 4 * 3_600.0  # a point counts half after so long: data, learning phase and neighbours change
 FAVOURABLE: Final = 0.8

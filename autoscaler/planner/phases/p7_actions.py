@@ -84,7 +84,7 @@ def gate_growth(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None
     if not growth or not job.is_running:
         return
     opens_at_s = growth_opens_at(copy, job.spec)
-    is_measuring = is_measured(job.spec, resize_of(copy, job.spec).shrunk_at_s)
+    is_measuring = is_measured(job.spec, resize_of(copy, job.spec))
     why = f"its throughput is measured at {job.now} trainers" if is_measuring else "window after a change"
     bottleneck = Bottleneck.COOLDOWN
     if copy.now_s >= opens_at_s and not is_allowed:

@@ -22,16 +22,16 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 def growth_opens_at(copy: WorkingCopy, job: Job) -> float:
     """Instant from which the job may grow."""
-    last = resize_of(copy, job).shrunk_at_s
+    resize = resize_of(copy, job)
+    last = resize.shrunk_at_s
     preempted_s = copy.carried.preempted_at_s.get(job.name, -inf) + copy.policy.preempted_pause_s
-    window_s = max(copy.policy.up_window_s, copy.policy.observing_s if is_measured(job, last) else 0.0)
+    window_s = max(copy.policy.up_window_s, copy.policy.observing_s if is_measured(job, resize) else 0.0)
     return max(started_after(copy, job, last) + window_s, copy.quiet_from_s, preempted_s)
 
 
-def is_measured(job: Job, shrunk_at_s: float | None) -> bool:
-    """True if a job that was seen at one size only has shrunk: it grows again once this size is seen too."""
-    is_asked = bool(job.trainer.efficiency) and job.throughput is not None and not job.throughput.is_known
-    return is_asked and shrunk_at_s is not None
+def is_measured(job: Job, last: ResizeTimes) -> bool:
+    """True if a job was made smaller to be measured, and has not been yet: it grows again once this size is seen."""
+    return last.gave_back_at_s is not None and job.throughput is not None and not job.throughput.is_known
 
 
 def shrink_opens_at(copy: WorkingCopy, job: Job) -> float:

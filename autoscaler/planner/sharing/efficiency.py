@@ -2,8 +2,8 @@
 
 Growth stops at the knee by itself (`PlannedJob.worthwhile`). Here a job that is beyond it gives back what does not
 pay, voluntarily: in its windows, within the caps, and if what others can do with the trainers outweighs the pause. A
-job that was seen at one size only is halved once, for as long as it takes to see the other size. That is the cheapest
-experiment: half of a job that does not scale loses little, and a job that scales gets its trainers back.
+job that was seen at its largest size only is halved once, for as long as it takes to see the other size. That is the
+cheapest experiment: half of a job that does not scale loses little, and a job that scales gets its trainers back.
 """
 
 from __future__ import annotations
@@ -71,10 +71,14 @@ def target_of(copy: WorkingCopy, job: PlannedJob) -> int:
 
 
 def probe_of(copy: WorkingCopy, job: PlannedJob) -> int:
-    """Return half the size of a job that was seen at this size only, for long enough; else its size."""
+    """Return half the size of a job that was seen at its largest size only, for long enough; else its size.
+
+    A job that has its largest size has room around it: others want nothing of what it has. Smaller jobs are resized
+    by the demands of others, and so are seen at a second size for free.
+    """
     spec, size = job.spec, job.size
     last = resize_of(copy, spec)
-    is_seen_here = spec.throughput is not None and spec.throughput.sizes == (size,)
+    is_seen_here = spec.throughput is not None and spec.throughput.sizes == (size,) and size == job.ceiling
     if not is_seen_here or not copy.policy.observing_s or last.gave_back_at_s is not None or ends_soon(spec):
         return size
     since_s = max(last.grown_at_s or -inf, last.shrunk_at_s or -inf, copy.history.since_s, spec.submitted_at_s)
