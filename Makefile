@@ -60,6 +60,7 @@ demo: $(STAMP) etcd ## two training jobs shrink for a web service and grow back 
 experiments: $(STAMP) ## redraw the experiments of 2017 and newer ones; writes docs/reports/experiments.md (ARGS="--passes 3")
 	@$(BIN)/python -m experiments run $(ARGS)
 	@$(BIN)/python -m experiments report
+	@$(BIN)/python -m experiments.sizes
 
 .PHONY: experiments-real
 experiments-real: cluster-tools ## case 2 of 2017 on the real scheduler, in real time: 40 minutes (ARGS="--arm ours-planner --again")

@@ -22,6 +22,7 @@ import numpy as np
 from autoscaler.cluster_port import WriteOutcome
 from autoscaler.clusters.simulated.action_writes import ActionWriter
 from autoscaler.clusters.simulated.cluster_changes import ClusterChanges
+from autoscaler.clusters.simulated.controllers.simulated_jobs import TrainingReport
 from autoscaler.clusters.simulated.scheduling.scheduler_profile import KUBE_SCHEDULER, SchedulerProfile
 from autoscaler.clusters.simulated.simulated_view import SimulatedView
 from autoscaler.clusters.simulated.world.node_table import NodeTable
@@ -161,6 +162,10 @@ class SimulatedCluster(ClusterChanges):
     def jobs(self) -> Mapping[JobName, Job]:
         """Every job that is not forgotten."""
         return {name: life.job for name, life in self._jobs.by_name.items()}
+
+    def training(self, name: JobName) -> TrainingReport:
+        """Return how far a job is.  Raises KeyError for one that is forgotten."""
+        return self._jobs.report(name)
 
     def view(self) -> ClusterView:
         """Return the current view."""

@@ -34,6 +34,16 @@ class SimulatedJob:
     is_deleted: bool = False
     finish: int = 0  # the plan to finish that counts
     is_trainable: bool = False
+    trainers: int = 0  # that worked at the last count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingReport:
+    """Samples that a job has trained, and the pods that train."""
+
+    trained: float
+    trainers: int
+    servers: int
 
 
 class SimulatedJobs:
@@ -71,6 +81,16 @@ class SimulatedJobs:
             self._world.terminate(pod, grace_s=life.job.grace_s, reason="the job is over")
         self._forget_if_empty(life)
         self._world.touch()
+
+    def report(self, name: JobName) -> TrainingReport:
+        """Return what a master would tell of the job now."""
+        life = self.by_name[name]
+        life.progress.count(self._world.now_s)
+        return TrainingReport(
+            trained=life.progress.trained,
+            trainers=len(life.working[Role.TRAINER]) if life.is_trainable else 0,
+            servers=len(life.working[Role.SERVER]),
+        )
 
     def record_all(self) -> None:
         """Record every job's samples as they are now."""
@@ -119,6 +139,9 @@ class SimulatedJobs:
         )
         progress = life.progress
         samples_per_s = progress.work.curve.samples_per_s(trainers, servers) if life.is_trainable else 0.0
+        if trainers != life.trainers and progress.work.resize_pause_s and life.trainers:
+            progress.freeze(self._world.now_s + progress.work.resize_pause_s, self._world.now_s)
+        life.trainers = trainers
         progress.set_speed(samples_per_s, self._world.now_s)
         self._plan_end(life)
         self._record(life)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoscaler.errors import InvalidSpecError
+from autoscaler.throughput import CurveShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +43,20 @@ class SpeedCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingWork:
-    """The work of a job.  `in_flight_s`: seconds of work in flight on a trainer, lost with it."""
+    """The work of a job.  `in_flight_s`: seconds of work in flight on a trainer, lost with it.
 
-    curve: SpeedCurve = SpeedCurve()
+    `resize_pause_s`: all trainers stand still for so long when one comes or goes, as in a group.
+    """
+
+    curve: SpeedCurve | CurveShape = SpeedCurve()
+    resize_pause_s: float = 0.0
     samples_total: float | None = None  # then the job ends; None: it trains until it is deleted
     in_flight_s: float = 5.0  # half a lease of 10 s
     checkpoint_every_s: float = 60.0
 
     def __post_init__(self) -> None:
+        if not self.resize_pause_s >= 0:
+            raise InvalidSpecError("work.resize_pause_s", f"is {self.resize_pause_s}", "at least 0")
         if not (self.in_flight_s >= 0 and self.checkpoint_every_s > 0):
             raise InvalidSpecError("work", f"is {self}", "in_flight_s at least 0, checkpoint_every_s above 0")
         if self.samples_total is not None and not self.samples_total > 0:
