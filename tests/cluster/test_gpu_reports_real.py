@@ -2,6 +2,10 @@
 
 import asyncio
 import json
+import os
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kubernetes import client
@@ -14,6 +18,9 @@ from autoscaler.gpus.report_documents import make_object, make_status, parse_rep
 from tests.cluster.accounts import open_client
 from tests.cluster.chart_control_plane import NAMESPACE, start_charted
 from tests.cluster.kwok_nodes import NodeShape, create_nodes, make_pod
+from tests.harness import fake_nvml
+from tests.harness.edl_command import EDL, edl
+from tests.harness.master_process import free_port
 from tests.harness.waiting import wait_for
 
 ACCOUNT = "edl-agent"
@@ -45,7 +52,7 @@ def plane(cluster_tools, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def door(plane, tmp_path_factory):
+def account(plane, tmp_path_factory):
     """The agent's calls with a token as a kubelet mounts it: bound to a pod on node n0."""
     folder = tmp_path_factory.mktemp("account")
     with open_client(plane.kubeconfig) as api:
@@ -64,7 +71,12 @@ def door(plane, tmp_path_factory):
     opened = NodeGpusApi(server, account=folder)
     assert opened.identity().node == "n0"
     assert opened.identity().uid == uid
-    return opened
+    return SimpleNamespace(door=opened, server=server, account=folder)
+
+
+@pytest.fixture
+def door(account):
+    return account.door
 
 
 def refusal(call):
@@ -108,3 +120,32 @@ def test_nonsense_is_refused_by_the_definition(door, change):
     status = make_status(report("n0"))
     status["gpus"][0].update(change)
     assert "422" in refusal(door.write_status(NodeName("n0"), status))
+
+
+def test_the_agents_process_reports_what_the_driver_tells(account, plane, tmp_path):
+    """From the fake driver to the table of `edl get gpus`, by the token alone; in less memory than a node may spare."""
+    scenario = fake_nvml.Scenario(tmp_path / "scenario")
+    scenario.devices = [fake_nvml.Device("GPU-9", name="Tesla_T4", watts=10, energy=-1, gpm=None)]
+    scenario.write()
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(fake_nvml.build(tmp_path).parent),
+        fake_nvml.VARIABLE: str(scenario.path),
+    }
+    options = ["--report", "--api-server", account.server, "--service-account", str(account.account), "--no-kubelet"]
+    options += ["--window", "5s", "--listen", f"127.0.0.1:{free_port()}"]
+    place = ("--kubeconfig", str(plane.kubeconfig), "--on", "kubernetes")
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen([EDL, "agent", *options], env=environment, stderr=log)
+    try:
+        wait_for("its verdict", lambda: "free" in edl("get", "gpus/n0", *place) and "GPU-9" in str(told(plane)))
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        assert int(status.split("VmRSS:")[1].split()[0]) < 64 << 10
+        assert edl("top", "nodes", *place).splitlines()[1].split()[3:7] == ["1", "0", "0", "1"]
+    finally:
+        process.terminate()
+        assert process.wait(timeout=30) == 0, (tmp_path / "log").read_text()
+
+
+def told(plane):
+    return json.loads(plane.kubectl("get", "gpus", "n0", "-o", "json"))["status"]

@@ -12,17 +12,20 @@ from autoscaler.clusters.kubernetes.api.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS, Kind
+from autoscaler.clusters.kubernetes.api.kinds import NODE_GPUS, TRAINING_JOBS, Kind
 from autoscaler.errors import ClusterError
 
 NO_DEFINITION = (
     "the cluster knows no TrainingJobs; install EDL there (helm install edl charts/edl), or name another --context"
 )
 
+NO_GPU_DEFINITION = "the cluster knows no NodeGpus; install this version of EDL's chart there, with agent.enabled=true"
+
 
 def unknown_kind(kind: Kind, error: NotFoundError) -> CommandError:
     """The error for a 404 of a listing: the cluster does not have the kind."""
-    return CommandError(Exit.NOT_FOUND, NO_DEFINITION if kind == TRAINING_JOBS else str(error))
+    messages = {TRAINING_JOBS: NO_DEFINITION, NODE_GPUS: NO_GPU_DEFINITION}
+    return CommandError(Exit.NOT_FOUND, messages.get(kind, str(error)))
 
 
 def to_command_error(error: ClusterError, title: str) -> CommandError:
