@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import TensorDataset, default_collate
 
 from trainer_sdk.errors import UsageError
-from trainer_sdk.torch.seeds import READING, numpy_and_python_states, seed_generators, seed_torch
+from trainer_sdk.torch.seeds import READING, is_accelerator_in_use, numpy_and_python_states, seed_generators, seed_torch
 
 RecordKey = tuple[int, int]  # position in the job's order, record number
 
@@ -24,6 +24,7 @@ class RecordSource:
         self._is_plain: Final = type(dataset) is TensorDataset and collate_fn is None
         self._can_select: Final = self._is_plain and all(map(_is_plain, dataset.tensors))
         self._draws = False  # True once reading or collating has drawn from the generators of NumPy or Python
+        self._draws_torch = False  # ... or of torch
 
     def __getitems__(self, keys: Sequence[RecordKey]) -> Any:
         """The micro-batch of these records; so named that a DataLoader asks for all of them at once."""
@@ -35,13 +36,28 @@ class RecordSource:
         if callable(getattr(self._dataset, "__getitems__", None)):
             seed_generators(self._seed, keys[0][0], READING)
             return self._collate(self._dataset.__getitems__([record for _, record in keys]))
-        if not self._draws:  # to seed these two takes longer than to read many a record
+        if not self._draws:  # to seed takes longer than to read many a record
             before = numpy_and_python_states()
-            batch = self._read(seed_torch, keys)
+            batch = self._read_without_draws(keys)
+            if batch is None:
+                batch = self._read(seed_torch, keys)
             if numpy_and_python_states() == before:
                 return batch
             self._draws = True
         return self._read(seed_generators, keys)
+
+    def _read_without_draws(self, keys: Sequence[RecordKey]) -> Any:
+        """The micro-batch, if reading it draws nothing from torch; None otherwise, from then on without a trial.
+
+        Every such batch is read at one seed, so that a data set that asks for the seed alone is told the same anywhere.
+        """
+        if self._draws_torch or is_accelerator_in_use():
+            return None
+        seed_torch(self._seed, 0, READING)
+        before = torch.default_generator.get_state()
+        batch = self._collate([self._dataset[record] for _, record in keys])
+        self._draws_torch = not torch.equal(torch.default_generator.get_state(), before)
+        return None if self._draws_torch else batch
 
     def _read(self, seed_for: Callable[[int, int, bytes], object], keys: Sequence[RecordKey]) -> Any:
         records = []

@@ -41,12 +41,16 @@ def numpy_and_python_states() -> tuple[Any, ...]:
     return kind, bytes(key), *rest, random.getstate()
 
 
+def is_accelerator_in_use() -> bool:
+    """True once the script has used one in this process; never in a worker that was forked."""
+    kind = _accelerator()
+    return kind is not None and bool(torch.get_device_module(kind).is_initialized())
+
+
 def _seed_accelerator(value: int) -> None:
     """The generators of its devices; not before the script has used it, and never in a worker that was forked."""
-    kind = _accelerator()
-    module = torch.get_device_module(kind) if kind is not None else None
-    if module is not None and module.is_initialized():
-        module.manual_seed_all(value)
+    if is_accelerator_in_use():
+        torch.get_device_module(_accelerator()).manual_seed_all(value)
 
 
 @cache

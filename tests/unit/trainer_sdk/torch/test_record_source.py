@@ -121,3 +121,36 @@ def test_collate_function_that_draws_gets_the_numbers_of_its_records(make):
 
     assert batches[1] == alone
     assert not set(batches[2]) & set(alone)
+
+
+DRAWS = {
+    "torch": lambda: torch.rand(()).item(),
+    "NumPy": np.random.random,
+    "Python": random.random,
+    "the seed of torch": torch.initial_seed,
+    "nothing": lambda: 0.0,
+}
+
+
+class Noisy(Dataset):
+    """From the third record on it draws."""
+
+    def __init__(self, draw):
+        self.draw = draw
+
+    def __getitem__(self, record):
+        return record, self.draw() if record > 2 else 0.0
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_numbers_that_a_record_draws_are_those_of_its_position(name):
+    """Whoever reads it, with whatever other records, and whatever was drawn before (rule 66)."""
+    keys = [(10 + record, record) for record in range(6)]
+    torch.manual_seed(99)
+    alone = [RecordSource(Noisy(DRAWS[name]), 1, list).__getitems__([key])[0] for key in keys]
+    torch.manual_seed(7)
+    source = RecordSource(Noisy(DRAWS[name]), 1, list)
+    together = [*source.__getitems__(keys[:2]), *source.__getitems__(keys[2:5]), *source.__getitems__(keys[5:])]
+    assert together == alone
+    if name in ("torch", "NumPy", "Python"):
+        assert len({drawn for _, drawn in together}) == 4
