@@ -59,6 +59,7 @@ LARGE: Final = ClusterModel(
     message_s=0.0002,
     state_bytes=1.2e9,
     bytes_per_s=1.0e9,
+    capture_s=0.25,
     start_s=15.0,
 )
 """`commit_s` and `message_s`: above what `accounts` and `dispatch` measured (docs/reports/benchmarks.md).
@@ -194,6 +195,7 @@ def simulated_like(step_s: float, extent: Extent) -> Row:
         connect_s=0.01,
         commit_s=0.0,  # the measured master keeps its records in memory
         state_bytes=2.5e6,
+        capture_s=0.001,
         start_s=0.05,
     )
     run = SimulatedGroup(model, cpu_of).run(faults=extent.simulated_faults, every_s=EVERY_S)
@@ -235,7 +237,7 @@ def simulated(model: ClusterModel, extent: Extent, charge: Charge) -> list[Row]:
             name=f"pause as its successor joins, {ranks}",
             value=statistics.median(fault.join_pause_s for fault in run.faults),
             unit="s",
-            note=f"{model.state_bytes / model.bytes_per_s:g} s of it: all wait while it takes the replica",
+            note=f"it takes the replica in {model.state_bytes / model.bytes_per_s:g} s, as the others compute a step",
         ),
         Row(name=f"messages of a regroup, to and from the master, {ranks}", value=messages, unit=""),
         Row(

@@ -24,8 +24,10 @@ class ClusterModel:
     message_s: float  # what the master's process pays for a message, beside its core: reading, decoding, sending
     state_bytes: float  # of a replica, that a joiner takes from one member
     bytes_per_s: float  # of that transfer, with reading and writing it
+    capture_s: float  # until the sender has a copy of it, and goes on
     start_s: float  # from a member's death until its successor's process registers
     report_every_s: float = 1.0
+    forward_share: float = 1 / 3  # of a step's computing: what a rank does that has no share of it
 
 
 def cpu_of(action: Callable[[], object]) -> float:

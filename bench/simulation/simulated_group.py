@@ -28,8 +28,8 @@ from trainer_sdk.group.core.member_events import (
     GroupFailed,
     ReceiveState,
     SendState,
+    StateCaptured,
     StatesGathered,
-    StatesSent,
     StateTaken,
     WordsGathered,
 )
@@ -225,7 +225,7 @@ class SimulatedGroup:
             )
 
     def transfer(self, member: SimulatedMember, work: ReceiveState | SendState) -> None:
-        """A sender serves its receivers one after the other, as the product does.
+        """A sender copies its state, then goes on, and serves its receivers one after the other, as the product does.
 
         The first sync, in which one member gives its first state to all others, takes no time: no fault has happened.
         """
@@ -237,8 +237,8 @@ class SimulatedGroup:
         for turn, rank in enumerate(work.to):
             give = partial(self._give, member, self._at(group, rank), work.number)
             self.clock.after(one_s * (turn + 1), give)
-        sent = StatesSent(number=work.number)
-        self.clock.after(one_s * len(work.to), lambda: member.tell(sent))
+        captured = StateCaptured(number=work.number)
+        self.clock.after(0.0 if is_first else self._model.capture_s, lambda: member.tell(captured))
 
     def _give(self, sender: SimulatedMember, receiver: SimulatedMember, number: int) -> None:
         transfer = receiver.core.transfer

@@ -92,7 +92,7 @@ class SimulatedMember:
     def _go_on(self, after_s: float) -> None:
         """Begins the work that the state asks for, unless it is under way."""
         core = self.core
-        asked = (core.phase, core.number, core.step, core.is_connected, core.is_step_given)
+        asked = (core.phase, core.number, core.step, core.is_connected, core.is_step_given, core.transfer)
         if asked == self._asked:
             return
         self._asked = asked
@@ -108,11 +108,16 @@ class SimulatedMember:
     def _begin_step(self, after_s: float) -> None:
         """Without `next_work`, which would compute the records of each rank: no time of the model depends on them."""
         self.core = give(self.core)
-        record, step = self.core.record, self.core.step
+        record, step, own = self.core.record, self.core.step, self.core.state
         assert record is not None
-        self._asked = (self.core.phase, self.core.number, step, self.core.is_connected, True)
+        assert own is not None
+        self._asked = (self.core.phase, self.core.number, step, self.core.is_connected, True, None)
         self._steps_begun += 1
-        compute_s = self.model.compute_s * self.model.members / len(record.members)
+        is_first = own.generation != record.number
+        holders = sum(not one.takes_state for one in record.members) if is_first else len(record.members)
+        compute_s = self.model.compute_s * self.model.members / (holders or len(record.members))
+        if is_first and holders and record.members[self.core.rank].takes_state:
+            compute_s = self.model.compute_s * self.model.members / len(record.members) * self.model.forward_share
         self.clock.after(after_s + compute_s, lambda: self._reduce(record.number, step))
 
     def _reduce(self, number: int, step: int) -> None:

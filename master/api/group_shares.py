@@ -51,19 +51,21 @@ def copy_marks(dataset: DatasetSpec, step: int, skipped: PositionSet, shard: int
     return (BucketMarks(buckets=PositionSet.of(shard), applied=data_of(dataset, step) - skipped, skipped=skipped),)
 
 
-def shares(record: Generation, positions: PositionSet) -> tuple[PositionSet, ...]:
+def shares(record: Generation, positions: PositionSet, *, is_first: bool = False) -> tuple[PositionSet, ...]:
     """Each rank's part of a step's positions, by rank: disjoint, and together all but the quarantined (rules 63, 94).
 
     Consecutive parts in proportion to the members' weights; a part may be empty, and holds a single position only where
-    it cannot be helped: batch normalisation has no variance of one record.  Suspects go to one rank, which has nothing
-    else, so that its loss tells something of them.
+    it cannot be helped: batch normalisation has no variance of one record.  In the generation's first step
+    (`is_first`) who takes the state has no part: the others compute while it does.  Suspects go to one rank, which has
+    nothing else, so that its loss tells something of them.
     """
     todo = positions - record.quarantine
     if len(record.members) == 1:
         return (todo,)
     tried, weights = todo & record.suspects, [member.share for member in record.members]
     if not tried:
-        return tuple(_split(todo, weights))
+        held = [0 if member.takes_state else member.share for member in record.members]
+        return tuple(_split(todo, held if is_first and any(held) else weights))
     weights[record.suspect_rank] = 0
     rest = todo - tried if len(todo - tried) != 1 else EMPTY
     parts = _split(rest, weights)

@@ -36,6 +36,7 @@ def handle_declare(turn: GroupTurn, replica: Replica, message: Declare) -> None:
     is_change = _changes_epochs(state, message)
     if is_change and _may_come_back(state, replica):
         turn.put(replica, declares=message)
+        turn.change(has_deferred=True)
         return
     if refused := _problem(state, replica, message, is_change=is_change):
         refusal = "" if state.dataset or state.pending_declaration else f"{refused.field}: {refused.message}"
@@ -69,9 +70,13 @@ def handle_recorded(turn: GroupTurn, write: RecordDataset) -> None:
 
 def advance(turn: GroupTurn) -> None:
     """Declarations that waited for what becomes of earlier trainers."""
+    if not turn.state.has_deferred:
+        return
     for replica in tuple(turn.state.members.values()):
         if replica.declares is not None and not _may_come_back(turn.state, replica):
             handle_declare(turn, replica, replica.declares)
+    if not any(one.declares for one in turn.state.members.values()):
+        turn.change(has_deferred=False)
 
 
 def _changes_epochs(state: GroupState, message: Declare) -> bool:

@@ -17,12 +17,9 @@ from master.api.messages.generations import (
 from master.api.messages.to_members import Released
 from master.group import suspects
 from master.group.group_state import GroupState, GroupTurn, Replica, keys_of
+from master.group.measured_shares import weights_of
 from master.group.membership import candidates, concerned, in_rank_order, is_gone, is_lost
-from master.job.domain.durable_records import SECOND, GenerationRecord, Instant, MemberKey, RecordGeneration
-
-GATHER_NS: Final = SECOND
-"""Trainers that come within so much of the first one make one change of members."""
-
+from master.job.domain.durable_records import GenerationRecord, Instant, MemberKey, RecordGeneration
 
 _IN_NEXT_STEP: Final = (GroupPhase.COMPUTE, GroupPhase.REDUCE)
 
@@ -34,7 +31,7 @@ def has_trouble(state: GroupState) -> bool:
         return False
     if current.lineage != state.number or any(_is_missed(state, key) for key in concerned(state)):
         return True
-    if _has_passed_stop(state):
+    if state.has_stopped and _has_passed_stop(state):
         return True
     roster = state.roster
     return _has_left(state, roster.current, current) or (before is not None and _has_left(state, roster.before, before))
@@ -69,11 +66,15 @@ def is_gathering(state: GroupState) -> bool:
     return state.current is not None and state.broken >= state.current.number
 
 
-def break_if_troubled(turn: GroupTurn) -> None:
+def is_in_trouble(state: GroupState) -> bool:
+    """True if the group is to be broken, and was not yet."""
+    return state.current is not None and not is_gathering(state) and has_trouble(state)
+
+
+def break_group(turn: GroupTurn) -> None:
     """BROKEN to all concerned, once for each record and master (rule 74)."""
     state = turn.state
-    if state.current is None or is_gathering(state) or not has_trouble(state):
-        return
+    assert state.current is not None
     turn.change(broken=state.current.number, broken_at=turn.now)
     for key in concerned(state):
         if (replica := state.try_replica(key)) and not (replica.is_out and replica.left >= state.current.number):
@@ -163,8 +164,16 @@ def write_record(turn: GroupTurn, replicas: tuple[Replica, ...], *, before: Gene
     seen = [state.current.number if state.current else 0, state.largest, head.state.generation]
     number = 1 + max(*seen, *(max(one.left, one.generation) for one in state.members.values()))
     chosen = _within_batch(state, replicas, before)
+    takers = _takers(state, chosen, before)
     members = tuple(
-        GroupMember(name=one.key.name, incarnation=one.key.incarnation, address=one.address) for one in chosen
+        GroupMember(
+            name=one.key.name,
+            incarnation=one.key.incarnation,
+            address=one.address,
+            share=weight,
+            takes_state=one.key in takers,
+        )
+        for one, weight in zip(chosen, weights_of(state, chosen), strict=True)
     )
     doubtful = suspects.to_try(state)
     record = Generation(
@@ -197,12 +206,20 @@ def _within_batch(state: GroupState, replicas: tuple[Replica, ...], before: Gene
     return in_rank_order(sorted(replicas, key=order)[: state.dataset.dataset.batch_size])
 
 
+def _takers(state: GroupState, chosen: tuple[Replica, ...], before: Generation | None) -> frozenset[MemberKey]:
+    """Members that are known to lack what another one holds; those of `before` move on while the record is written."""
+    held = {one.key: one.state for one in chosen if one.state is not None and one.state.lineage == state.number}
+    old, newest = frozenset(keys_of(before)), max(held.values(), default=None)
+    lacking = (one.key for one in chosen if one.key not in old and held.get(one.key) != newest)
+    return frozenset(lacking) if newest is not None and newest >= state.head_state.state else frozenset()
+
+
 def handle_recorded(turn: GroupTurn, write: RecordGeneration) -> None:
     """The record is durable: NEW to its members, PLAN to those of the generation that it is planned from (rule 76)."""
     record, before = write.new.current, write.new.before
     is_planned = before is not None
     turn.set_record(write.new)
-    turn.change(largest=max(turn.state.largest, record.number), gather_ends=None)
+    turn.change(largest=max(turn.state.largest, record.number), gather_ends=None, uneven_since=None)
     if not is_planned:
         turn.change(counted=())
     concerned_by_it = turn.state.roster.both

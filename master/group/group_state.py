@@ -55,6 +55,7 @@ class Replica:
     samples_per_s: float = 0.0
     pause_s: float = 0.0
     waiting_share: float = 0.0
+    compute_rate: float = 0.0  # records a second while it computes; 0: not known
     failed_plan: int = 0  # planned generation that it could not connect (rule 83); 0: none
     metrics: FrozenMap[str, float] = _NO_METRICS
     has_final_hook: bool = False
@@ -191,12 +192,16 @@ class GroupState:
     gone: tuple[MemberKey, ...] = ()  # left in order: no survivors, and nobody waits for them
     counted: tuple[tuple[MemberKey, bool], ...] = ()  # lost, and whether they had worked: judged at the next record
     gather_ends: Instant | None = None  # joiners are gathered until then
+    speeds_checked: Instant = _START  # members' speeds were compared then
+    uneven_since: Instant | None = None  # since then other shares would make steps shorter
     failures: FailureCounts = field(default_factory=FailureCounts)
     commit: StateCommit = field(default_factory=StateCommit)
     pace: CopyPace = field(default_factory=CopyPace)
     comparison: ComparisonState = field(default_factory=ComparisonState)
     data_problem: str = ""  # the first one that a member has told (rule 63)
     newest: int = 0  # steps that some replica of this lineage has done
+    has_stopped: bool = False  # some replica was heard of whose script has ended training (rule 97)
+    has_deferred: bool = False  # some member's declaration waits for what becomes of earlier trainers (rule 98)
     reclaim_ends: Instant | None = None  # until then members of an earlier master are awaited (rule 91)
     final_saver: MemberKey | None = None
     is_final_saved: bool = False
@@ -266,12 +271,14 @@ class GroupStep:
 class GroupTurn:
     """The handling of one event: handlers put new values into `state` and append effects."""
 
-    __slots__ = ("effects", "now", "state")
+    __slots__ = ("effects", "is_idle", "now", "state")
 
     def __init__(self, state: GroupState, now: Instant) -> None:
         self.state = state
         self.now = now
         self.effects: list[CoreEffect] = []
+        self.is_idle = False
+        """True if nothing has changed that a decision depends on: what the state allows was done before."""
 
     def change(self, **parts: Any) -> None:
         self.state = copy_with(self.state, **parts)

@@ -53,6 +53,7 @@ from master.job.domain.job_events import (
     StreamBroken,
 )
 
+MOST_ROUNDS: Final = 8  # one or two are enough
 _NOT_FOR_GROUPS: Final = (
     "this script asks for shards or parameter servers, and the job is a group, whose trainers each hold the model: "
     "start it by `edl launch --no-group`, or --servers for tables; in a job file remove spec.group"
@@ -95,20 +96,30 @@ def handle(state: GroupState, event: GroupCoreEvent, now: Instant) -> GroupStep:
         return GroupStep(state=state, effects=())
     turn = GroupTurn(state, now)
     HANDLERS[type(event)](turn, event)
-    if not turn.state.is_over:
+    if not (turn.state.is_over or turn.is_idle):
         _advance(turn)
     return turn.step()
 
 
 def _advance(turn: GroupTurn) -> None:
+    """Until the state allows nothing more: an event that changes nothing of it needs no look at all members."""
+    for _ in range(MOST_ROUNDS):
+        before = turn.state
+        _advance_once(turn)
+        if turn.state is before or turn.state == before or turn.state.is_over:
+            return
+
+
+def _advance_once(turn: GroupTurn) -> None:
     declaration.advance(turn)
     _found(turn)
     ending.advance(turn)
     commits.swap(turn)
     if ending.needs_group(turn.state):
-        plans.advance(turn)
-        if not turn.state.writing:
-            generations.break_if_troubled(turn)
+        is_troubled = generations.is_in_trouble(turn.state)
+        plans.advance(turn, is_troubled=is_troubled)
+        if is_troubled and not turn.state.writing:
+            generations.break_group(turn)
         generations.regroup(turn)
         plans.gather_joiners(turn)
     commits.ask_for_copy(turn)

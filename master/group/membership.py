@@ -16,7 +16,7 @@ from master.group.group_state import RETIRED_KEPT, GroupState, GroupTurn, Replic
 from master.job.domain.durable_records import SECOND, Instant, MemberKey
 
 SILENT_AT_LEAST_NS: Final = 2 * SECOND
-SEVERED_NS: Final = SECOND // 10
+SEVERED_NS: Final = SECOND // 20
 """A broken group waits so long for a member whose stream is broken too: both at once is what a killed process leaves.
 
 Only beside a survivor that has reported: at most one step is lost should the process live (rule 69).
@@ -147,13 +147,21 @@ def _silences_in(state: GroupState, members: list[Replica], usual_ns: int) -> It
 
     A member says nothing, or it holds back others that wait.  A usual step's time is enough for the last one that has
     not contributed to its step; any other is in its script, waits for its data, or is not the only one that is late.
+    It is enough as well for one that says nothing while all others wait in one usual step.
     """
     contributed = Counter(_step(one) for one in members if one.phase is GroupPhase.REDUCE)
+    newest = max(contributed, default=-1)
+    is_usual = any(one.phase is GroupPhase.REDUCE and _has_stepped(one) for one in members) and not _begins_epoch(
+        state, newest
+    )
     is_any_waiting = any(one.phase in _WAITING for one in members)
     last, before_last = sorted((one.moved_at for one in members), reverse=True)[:2]
     for one in members:
         others_moved = before_last if one.moved_at == last else last
         quiet_ns = max(_limit_ns(state, one, usual_ns), SILENT_REPORTS * state.config.report_every_ns)
+        others_wait = contributed[newest] - (one.phase is GroupPhase.REDUCE and _step(one) == newest)
+        if is_usual and others_wait == len(members) - 1:
+            quiet_ns = usual_ns
         at = max(one.heard_at, others_moved) + quiet_ns
         if is_any_waiting and one.phase in _BUSY:
             is_last = contributed[_step(one)] == len(members) - 1 and _is_in_usual_step(state, one)
@@ -170,9 +178,12 @@ def _step(replica: Replica) -> int:
 
 def _is_in_usual_step(state: GroupState, one: Replica) -> bool:
     """False outside a step, in the first one of a generation, which compiles, and of an epoch, where loaders begin."""
+    return one.phase is GroupPhase.COMPUTE and _has_stepped(one) and not _begins_epoch(state, _step(one))
+
+
+def _begins_epoch(state: GroupState, step: int) -> bool:
     steps = steps_per_epoch(state.dataset.dataset) if state.dataset else 1
-    is_first = steps > 1 and _step(one) % steps == 0
-    return one.phase is GroupPhase.COMPUTE and _has_stepped(one) and not is_first
+    return steps > 1 and step % steps == 0
 
 
 def _has_stepped(one: Replica) -> bool:

@@ -1,16 +1,24 @@
-"""Planned changes: joins, drains, a new quarantine, a plan that could not be connected (rules 79, 83, 94)."""
+"""Planned changes: joins, drains, a new quarantine, other shares, a plan that could not be connected (79, 83, 94)."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from master.api.messages.generations import CopyWanted
-from master.group.generations import GATHER_NS, has_trouble, is_gathering, release, write_record
+from master.group.generations import has_trouble, is_gathering, release, write_record
 from master.group.group_events import JoinersGathered, LeaveDue
 from master.group.group_state import GroupState, GroupTurn, Replica
+from master.group.measured_shares import needs_other_weights, observe_speeds
 from master.group.membership import candidates, in_rank_order, is_lost
 from master.job.domain.durable_records import SECOND, MemberKey
 
+GATHER_NS: Final = SECOND
+GATHER_AT_LEAST_NS: Final = SECOND // 4
+GATHER_MEMBERS: Final = 16
+"""Trainers that come within so much of the first one make one change of members.
+
+The more members there are, the less a joiner adds and the more of them a change stops: from so many on it is all of it.
+"""
 LEAVE_SHARE: Final = 0.8  # of a leaver's grace that may pass before nothing is waited for any more
 
 
@@ -20,9 +28,15 @@ def gather_joiners(turn: GroupTurn) -> None:
     is_first = state.record is None and state.dataset is not None and bool(candidates(state))
     is_join = state.current is not None and not is_gathering(state) and bool(_joiners(state))
     if state.gather_ends is None and (is_first or is_join):
-        turn.change(gather_ends=turn.after(GATHER_NS))
+        turn.change(gather_ends=turn.after(_gather_ns(state)))
     elif state.gather_ends is not None and not candidates(state):
         turn.change(gather_ends=None)
+
+
+def _gather_ns(state: GroupState) -> int:
+    if state.current is None:
+        return GATHER_NS
+    return max(GATHER_AT_LEAST_NS, min(GATHER_NS, GATHER_NS * len(state.current.members) // GATHER_MEMBERS))
 
 
 def handle_gathered(turn: GroupTurn, event: JoinersGathered) -> None:
@@ -31,18 +45,21 @@ def handle_gathered(turn: GroupTurn, event: JoinersGathered) -> None:
     if state.gather_ends != event.deadline:
         return
     turn.change(gather_ends=None)
-    if state.current is not None and _may_plan(turn.state):
+    if state.current is not None and _may_plan(turn.state) and not has_trouble(turn.state):
         _plan(turn, with_joiners=True)
     elif state.current is not None and not is_gathering(state):
-        turn.change(gather_ends=turn.after(GATHER_NS))  # the change before is not over, or head is being written
+        turn.change(
+            gather_ends=turn.after(_gather_ns(state))
+        )  # the change before is not over, or head is being written
 
 
-def advance(turn: GroupTurn) -> None:
-    """Plans what is due and possible: after a plan that failed, for leavers, for a new quarantine."""
+def advance(turn: GroupTurn, *, is_troubled: bool) -> None:
+    """Plans what is due and possible: after a plan that failed, for leavers, a new quarantine, other shares."""
+    observe_speeds(turn)
     state = turn.state
     if _may_replan(state):
         _replan(turn)
-    elif _may_plan(state):
+    elif not is_troubled and _may_plan(state):
         _plan(turn, with_joiners=False)
 
 
@@ -54,14 +71,13 @@ def handle_leave_due(turn: GroupTurn, event: LeaveDue) -> None:
 
 
 def _may_plan(state: GroupState) -> bool:
-    """True in a generation whose sync is over, without trouble, and with no change of the durable state under way."""
+    """True in a generation whose sync is over, and with no change of the durable state under way."""
     current = state.current
     return (
         current is not None
         and not state.writing
         and not state.is_complete
         and not is_gathering(state)
-        and not has_trouble(state)
         and state.synced >= current.number
         and all(state.try_replica(key) for key in state.roster.current)  # a new master hears them all first
     )
@@ -94,7 +110,7 @@ def _plan(turn: GroupTurn, *, with_joiners: bool) -> None:
     members = in_rank_order((*staying, *joiners))
     has_change = {one.key for one in members} != state.roster.listed
     assert state.lineage is not None
-    if has_change or state.lineage.quarantine != current.quarantine:
+    if has_change or state.lineage.quarantine != current.quarantine or needs_other_weights(turn):
         turn.change(gather_ends=None)
         write_record(turn, members, before=current)
 

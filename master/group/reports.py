@@ -19,10 +19,11 @@ from master.api.messages.to_members import Refused
 from master.group import comparisons, membership
 from master.group.generations import has_trouble, is_gathering, refute, release
 from master.group.group_events import ReplicaSilent
-from master.group.group_state import GroupTurn, Replica
+from master.group.group_state import GroupState, GroupTurn, Replica
+from master.group.measured_shares import is_time_to_observe
 from master.group.plans import LEAVE_SHARE
 from master.group.suspects import handle_steps_done
-from master.job.domain.durable_records import SECOND, MemberKey
+from master.job.domain.durable_records import SECOND, Instant, MemberKey
 from master.job.domain.frozen_map import FrozenMap
 from master.job.domain.job_events import ReclaimWindowEnded, ReconnectWindowEnded
 
@@ -116,6 +117,8 @@ def handle_progress(turn: GroupTurn, replica: Replica, said: GroupProgress) -> N
     shown = (generation, said.phase, said.state, said.steps_begun)
     moved = shown != (replica.generation, replica.phase, replica.state, replica.steps_begun)
     worked = said.state is not None and said.generation > 0 and said.state.generation == said.generation
+    waited_ns = int(min(max(0.0, said.reducing_s), MOST_STEP_S) * SECOND)
+    known, before = replica, turn.state
     replica = turn.put(
         replica,
         generation=generation,
@@ -126,11 +129,12 @@ def handle_progress(turn: GroupTurn, replica: Replica, said: GroupProgress) -> N
         samples_per_s=said.samples_per_s if 0.0 < said.samples_per_s < MOST_RATE else replica.samples_per_s,
         pause_s=said.pause_s if 0.0 <= said.pause_s < MOST_STEP_S else replica.pause_s,
         waiting_share=said.waiting_share if 0.0 <= said.waiting_share <= 1.0 else replica.waiting_share,
+        compute_rate=said.compute_rate if 0.0 < said.compute_rate < MOST_RATE else replica.compute_rate,
         failed_plan=said.failed_plan,
         metrics=FrozenMap(said.metrics),
         has_worked=replica.has_worked or worked,
         heard_at=turn.now,
-        moved_at=turn.now if moved else replica.moved_at,
+        moved_at=max(replica.moved_at, Instant(turn.now - waited_ns)) if moved else replica.moved_at,
         is_lost=replica.is_lost and said.phase is not GroupPhase.OUT,
     )
     _learn(turn, replica)
@@ -142,6 +146,20 @@ def handle_progress(turn: GroupTurn, replica: Replica, said: GroupProgress) -> N
     if said.is_synced and current and generation == current.number and turn.state.synced < generation:
         turn.change(synced=generation)
     refute(turn, replica)
+    turn.is_idle = _is_no_news(turn, known, replica, before)
+
+
+def _is_no_news(turn: GroupTurn, known: Replica, replica: Replica, before: GroupState) -> bool:
+    """True if the report shows no more than that a member trains on; all else is looked at with all members."""
+    state = turn.state
+    is_same = (known.generation, known.is_lost, known.failed_plan) == (
+        replica.generation,
+        replica.is_lost,
+        replica.failed_plan,
+    )
+    has_moved_alone = (state.synced, state.failures) == (before.synced, before.failures) and state.newest < state.steps
+    is_training = replica.generation > 0 and not (replica.is_leaving or state.has_stopped or state.is_complete)
+    return is_same and has_moved_alone and is_training and not is_time_to_observe(turn)
 
 
 def _learn(turn: GroupTurn, replica: Replica) -> None:
@@ -154,6 +172,8 @@ def _learn(turn: GroupTurn, replica: Replica) -> None:
     own: StateId | None = replica.state
     is_of_job = own is not None and own.lineage == state.number and (state.dataset is None or own.step <= state.steps)
     newest = max(state.newest, own.step) if own is not None and is_of_job else state.newest
+    if own is not None and own.is_stopped and not state.has_stopped:
+        turn.change(has_stopped=True)
     if (largest, newest) != (state.largest, state.newest):
         turn.change(largest=largest, newest=newest)
         handle_steps_done(turn, newest)

@@ -13,7 +13,7 @@ from typing import Final
 
 from master.api.group_shares import data_of, shares, step_of, step_positions, total_steps
 from master.api.messages.from_members import Failed
-from master.api.messages.generations import Generation
+from master.api.messages.generations import Generation, StateId
 from master.api.positions import EMPTY, PositionSet
 from master.group.group_state import GroupState, GroupTurn, Replica
 from master.job.domain.durable_records import SECOND, Instant, MemberKey, RecordQuarantine
@@ -26,8 +26,8 @@ PARTNER_NS: Final = 60 * SECOND
 def handle_failed(turn: GroupTurn, replica: Replica, failure: Failed) -> None:
     """The script raised: counted once per process; failures in a row end the job (M4)."""
     state = turn.state
-    own_step = {replica.state.step} if replica.state else set()  # told just before: what others have done may be old
-    in_flight = failure.positions & _blamed(state, _share_of(state, replica.key, own_step))
+    own = [replica.state] if replica.state else []  # told just before: what others have done may be old
+    in_flight = failure.positions & _blamed(state, _share_of(state, replica.key, own))
     _count(turn, replica.key, in_flight, failure.message, has_raised=True, has_worked=replica.has_worked)
     failures, limit = turn.state.failures, state.config.backoff_limit
     if state.failed:
@@ -53,18 +53,19 @@ def share_in_flight(state: GroupState, key: MemberKey) -> PositionSet:
         known = [own.state]
     if any(one.is_stopped for one in known):
         return EMPTY
-    return _share_of(state, key, {one.step for one in known})
+    return _share_of(state, key, known)
 
 
-def _share_of(state: GroupState, key: MemberKey, steps: Iterable[int]) -> PositionSet:
-    """The member's part of these steps; nothing for one that does not train."""
+def _share_of(state: GroupState, key: MemberKey, done: Iterable[StateId]) -> PositionSet:
+    """The member's part of the steps that follow these states; nothing for one that does not train."""
     (record, ranks), dataset = _training(state), state.dataset.dataset if state.dataset else None
     share = EMPTY
     if record is None or dataset is None or key not in ranks:
         return share
-    for step in steps:
+    for step, is_first in {(one.step, one.generation != record.number) for one in done}:
         if step < total_steps(dataset):
-            share |= shares(record, step_positions(dataset, step))[ranks.index(key)]
+            parts = shares(record, step_positions(dataset, step), is_first=is_first)
+            share |= parts[ranks.index(key)]
     return share
 
 

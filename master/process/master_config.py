@@ -31,6 +31,7 @@
 | EDL_STANDBY            | 1: wait for SIGUSR1, which reports that the previous master is dead   | 0                 |
 | EDL_LOG_LEVEL          | DEBUG, INFO, WARNING or ERROR                                         | INFO              |
 | EDL_GROUP              | 1: a group, whose trainers all hold the model; needs EDL_SERVERS 0    | 0                 |
+| EDL_SHARES             | of a group's step: Equal, or Measured by trainers' speed (ADR 0296)   | Equal             |
 | EDL_CHECK_INVARIANTS   | 1: check the core's invariants after each event (slow)                | 0                 |
 """
 
@@ -145,6 +146,7 @@ class Settings:
                 unreadable_ns=int(seconds(environ, "EDL_UNREADABLE_S", default=60.0) * SECOND),
                 falls_back=_when_unreadable(environ) is WhenUnreadable.FALL_BACK,
                 backoff_limit=whole_number(environ, "EDL_BACKOFF_LIMIT", default=6, least=0),
+                measures_shares=_measures_shares(environ),
             ),
             timing=_timing(whole_number(environ, "EDL_LEADER_TTL_S", default=6, least=2)),
             etcd=EtcdConfig.try_from_environment(environ),
@@ -195,6 +197,13 @@ def _is_group(environ: Mapping[str, str]) -> bool:
         problem = "is 1, but EDL_SERVERS gives the job parameter servers"
         raise InvalidSettingError("EDL_GROUP", problem, hint="A group's trainers hold the model: leave one of them out")
     return is_group
+
+
+def _measures_shares(environ: Mapping[str, str]) -> bool:
+    text = environ.get("EDL_SHARES") or "Equal"
+    if text not in ("Equal", "Measured"):
+        raise InvalidSettingError("EDL_SHARES", f"{text[:40]!r} is no way to share a step", hint="Equal or Measured")
+    return text == "Measured"
 
 
 def _max_servers(environ: Mapping[str, str]) -> int:

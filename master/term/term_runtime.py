@@ -68,6 +68,7 @@ log: Final = logging.getLogger(__name__)
 MAX_WAITING_EVENTS: Final = 8192
 MAX_EVENTS_PER_TURN: Final = 512  # a few ms; then streams get their turn
 DEADLINE_GRAIN_NS: Final = 5_000_000  # deadlines are seconds: 5 ms late is on time
+DEADLINE_REST: Final = 10  # a look at all deadlines is followed by so many times as long without one
 NEVER: Final = Instant(2**63 - 1)
 CLOCK_CHECK_S: Final = 1.0  # a term with nothing to do still looks this often whether it may act
 
@@ -162,12 +163,16 @@ class TermRuntime:
             self._check_deadlines(now)
 
     def _check_deadlines(self, now: Instant) -> None:
-        for at, deadline in self._core.deadlines(self._state):
-            if at <= now:
+        began = _now()
+        pending = tuple(self._core.deadlines(self._state))
+        if due := [deadline for at, deadline in pending if at <= now]:
+            for deadline in due:
                 self._handle(deadline, now)
+            pending = tuple(self._core.deadlines(self._state))
         self._is_changed = False
-        self._next_deadline = min((at for at, _ in self._core.deadlines(self._state)), default=NEVER)
-        self._next_deadline_check = Instant(now + DEADLINE_GRAIN_NS)
+        self._next_deadline = min((at for at, _ in pending), default=NEVER)
+        rest_ns = max(DEADLINE_GRAIN_NS, DEADLINE_REST * (_now() - began))
+        self._next_deadline_check = Instant(now + rest_ns)
 
     def _handle(self, event: CoreEvent, now: Instant) -> None:
         step = self._core.handle(self._state, event, now)

@@ -153,7 +153,7 @@ class ThreadSteps:
         self._is_broken = self.has_left = self.has_ended = self.is_stopping = False
         self._order = RecordOrder(spec)
         self._at_close = []
-        self.step = self.size = 0
+        self.step = self.size = self.measured_steps = 0
         self.given = []  # the shares
         self.reported = []  # metrics
         self.samples = []  # what was read of the records that all read
@@ -190,6 +190,13 @@ class ThreadSteps:
 
     def all_reduce(self, array, *, dtype=""):
         self._reduce(self.group.sums[self._number], self.rank)(array, dtype=dtype)
+
+    def computed(self, *, is_known=True):
+        self.measured_steps += is_known
+
+    @property
+    def is_step_dropped(self):
+        return False
 
     def end_step(self, *, sample=""):
         if sample:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -43,6 +43,7 @@ class HostCollective:
         self._pieces_to = [0] * size
         self._pieces_from = [0] * size
         self._operating = threading.Lock()
+        self._sending: threading.Thread | None = None
         self._lock = threading.Lock()  # of `_reason`
         self._reason = ""
         self._work = np.empty(0, dtype=np.float32)
@@ -102,14 +103,30 @@ class HostCollective:
     def send_state(self, to: int, pieces: Iterable[memoryview]) -> int:
         """Streams the pieces to one member, which calls `receive_state`; returns the number of bytes."""
         link = self._peer(to)
-        total = 0
         with self._operation():
-            for piece in pieces:
-                view = piece.cast("B") if piece.nbytes else memoryview(b"")
-                self._send_piece(link, view, is_last=False)
-                total += len(view)
-            self._send_piece(link, memoryview(b""), is_last=True)
-        return total
+            return self._send_pieces(link, pieces)
+
+    def begin_sending(self, to: Sequence[int], pieces: Iterable[memoryview]) -> None:
+        """Streams the pieces to these members, one after another, while the caller goes on: `send_state` in a thread.
+
+        What the pieces show must not change any more.  The next operation waits until all have them, and raises
+        CollectiveAborted if that failed.
+        """
+        links = [self._peer(rank) for rank in to]
+        self._begin()
+
+        def send() -> None:
+            try:
+                held = list(pieces)
+                for link in links:
+                    self._send_pieces(link, held)
+            except Exception as error:  # noqa: BLE001  told by the next operation, here and at every member
+                self.abort(str(error) if isinstance(error, CollectiveAborted) else f"sending a state: {error!r}")
+            finally:
+                self._operating.release()
+
+        self._sending = threading.Thread(target=send, name="edl-state", daemon=True)
+        self._sending.start()
 
     def receive_state(self, from_rank: int, into: Callable[[int], memoryview], max_bytes: int) -> int:
         """Receives what one member sends by `send_state`; returns the number of bytes.
@@ -159,6 +176,7 @@ class HostCollective:
         if not self._operating.acquire(blocking=False):
             self.abort("the group was closed during an operation")
             self._operating.acquire()
+        self._end_sending()
         try:
             if not self._reason:
                 self._links.say_goodbye(self._finished, time.monotonic() + _GOODBYE_S)
@@ -171,8 +189,7 @@ class HostCollective:
     @contextmanager
     def _operation(self) -> Iterator[None]:
         """One operation; whatever ends it early aborts the group."""
-        if not self._operating.acquire(blocking=False):
-            raise UsageError("two operations of one group at once: call them from one thread, or in turns")
+        self._begin()
         try:
             self.check_usable()
             yield
@@ -184,6 +201,16 @@ class HostCollective:
             raise
         finally:
             self._operating.release()
+
+    def _begin(self) -> None:
+        self._end_sending()
+        if not self._operating.acquire(blocking=False):
+            raise UsageError("two operations of one group at once: call them from one thread, or in turns")
+
+    def _end_sending(self) -> None:
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            sending.join()
 
     def _is_small(self, array: ElementArray) -> bool:
         if array.size < self.size:
@@ -226,6 +253,15 @@ class HostCollective:
         flows: list[Flow] = [Outgoing(link, [header, data]) for link in self._links.by_rank.values()]
         flows += [Incoming(link, kind, place(rank)) for rank, link in self._links.by_rank.items()]
         self._links.run(flows, self._finished)
+
+    def _send_pieces(self, link: Link, pieces: Iterable[memoryview]) -> int:
+        total = 0
+        for piece in pieces:
+            view = piece.cast("B") if piece.nbytes else memoryview(b"")
+            self._send_piece(link, view, is_last=False)
+            total += len(view)
+        self._send_piece(link, memoryview(b""), is_last=True)
+        return total
 
     def _send_piece(self, link: Link, view: memoryview, *, is_last: bool) -> None:
         head = _STATE.pack(self._pieces_to[link.rank], is_last)

@@ -76,6 +76,18 @@ class GroupSteps:
         """The array becomes the sum over all trainers.  Raises StepAborted; see `GroupRuntime.all_reduce`."""
         self._joined.all_reduce(array, dtype=dtype)
 
+    def computed(self, *, is_known: bool = True) -> None:
+        """Says that this trainer has its gradients; what it waits for from here on tells nothing of its speed.
+
+        Not `is_known`: an accelerator may still be at them, and this step tells nothing of its speed.
+        """
+        self._joined.computed(is_known=is_known)
+
+    @property
+    def is_step_dropped(self) -> bool:
+        """True once the group broke under the step in hand: it comes again, and computing on is in vain."""
+        return self._joined.is_step_dropped
+
     def end_step(self, *, sample: str = "") -> bool:
         """True: the step is complete here; apply it before `next_step`.  False: it is dropped, and comes again.
 

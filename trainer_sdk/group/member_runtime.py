@@ -104,6 +104,16 @@ class MemberRuntime:
         with shell.collective(number):
             shell.group(number).all_reduce(array, dtype or None)
 
+    def computed(self, *, is_known: bool = True) -> None:
+        """The script has all gradients of its share, if that `is_known`: what comes next is the wait for others."""
+        self.shell.times.computed(monotonic(), is_known=is_known)
+
+    @property
+    def is_step_dropped(self) -> bool:
+        """True once the step that the script has in hand is not the group's any more: computing on is in vain."""
+        state = self.shell.state
+        return not (state.is_step_given or state.phase is MemberPhase.COMPLETE)
+
     def end_step(self, *, sample: str = "") -> bool:
         is_complete = self.complete_step(sample=sample)
         if is_complete:
@@ -120,7 +130,9 @@ class MemberRuntime:
             return False
         (word,) = words
         try:
-            shell.handle(WordsGathered(number=word.number, words=self._gather_words(word)))
+            with shell.times.reducing():
+                gathered = self._gather_words(word)
+            shell.handle(WordsGathered(number=word.number, words=gathered))
         except (CollectiveAborted, WireError):
             shell.handle(GroupFailed(number=word.number))
         with shell.changed:

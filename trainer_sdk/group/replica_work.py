@@ -18,7 +18,7 @@ from master.api.group_shares import total_steps
 from trainer_sdk.collective import CollectiveAborted, HostCollective
 from trainer_sdk.errors import CheckpointError, UsageError, WireError
 from trainer_sdk.group.array_cuts import shard_of
-from trainer_sdk.group.captured_state import MAX_STATE_BYTES, StateReceiver, stream_pieces
+from trainer_sdk.group.captured_state import MAX_STATE_BYTES, StateReceiver, check_captured, stream_pieces
 from trainer_sdk.group.core.control_words import (
     MAX_ENTRY_BYTES,
     MAX_WORD_BYTES,
@@ -40,8 +40,8 @@ from trainer_sdk.group.core.member_events import (
     ReplicasCompared,
     ReplicaTorn,
     SendState,
+    StateCaptured,
     StatesGathered,
-    StatesSent,
     StateTaken,
     TakeCopy,
     TakeDigest,
@@ -99,10 +99,9 @@ class ReplicaWork:
                 entries = group.all_gather(encode_entry(entry), MAX_ENTRY_BYTES)
                 self._shell.handle(StatesGathered(number=number, entries=tuple(map(decode_entry, entries))))
             case SendState(number=number, to=to):
-                captured = self._replica.capture()
-                for rank in to:
-                    group.send_state(rank, stream_pieces(captured))
-                self._shell.handle(StatesSent(number=number))
+                captured = check_captured(self._replica.capture())
+                group.begin_sending(to, stream_pieces(captured))
+                self._shell.handle(StateCaptured(number=number))
             case ReceiveState(number=number, source=source):
                 receiver = StateReceiver()
                 group.receive_state(source, receiver.place, MAX_STATE_BYTES)

@@ -92,6 +92,10 @@ class GradientBuckets:
         """Elements of each bucket, in the order in which they are reduced."""
         return [bucket.flat.numel() for bucket in self._buckets]
 
+    @property
+    def is_on_accelerator(self) -> bool:
+        return self._staging is not None
+
     def begin(self, all_reduce: AllReduce | None, *, is_shared: bool = True) -> None:
         """A step begins: gradients are zero, and `grad` is None.  Drops one that is under way.
 

@@ -48,7 +48,13 @@ class StepInHand:
             buffers.begin()
 
     def contribute(self, loss: Any, part: MicroBatch) -> None:
-        """Adds the gradients of this part's mean loss.  A spare part adds none, whatever its loss is."""
+        """Adds the gradients of this part's mean loss.  A spare part adds none, whatever its loss is.
+
+        Once the group has broken the remaining parts are not computed.
+        """
+        if self._steps.is_step_dropped:
+            self._drop()
+            return
         try:
             if part.weight:
                 if part.is_last:
@@ -63,6 +69,7 @@ class StepInHand:
         """All gradients of this trainer are in.  Raises StepAborted."""
         share = self._share
         assert share is not None
+        self._steps.computed(is_known=not self._replica.buckets.is_on_accelerator)  # its kernels may only be queued
         self._replica.buckets.finish()
         weight = len(share.positions) / share.records if share.records else 0.0
         for buffers in self._replica.buffers:

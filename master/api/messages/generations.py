@@ -42,6 +42,7 @@ class GroupMember:
     incarnation: Incarnation
     address: str  # of its listener: host:port or unix:PATH
     share: int = 1  # weight of its share of each step's records
+    takes_state: bool = False  # its replica is not the group's yet: no share of the generation's first step (rule 63)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +138,8 @@ class GroupProgress:
     waiting_share: float = 0.0  # of the time of its last steps, 0 to 1: its script waited for its data loader
     data_problem: str = ""  # where members have read other data (rule 63)
     compared: ReplicaComparison | None = None  # the newest one
+    reducing_s: float = 0.0  # for so long it has waited in the collective that it is in; 0: it is in none
+    compute_rate: float = 0.0  # its records a second while it computed, without the wait for others; 0: not known yet
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -52,6 +52,8 @@ class JobConfig:
     move_timeout_ns: int = 10 * SECOND  # from each intent on; then the move is undone: pushes wait for it (rule 53)
     move_again_ns: int = 5 * SECOND  # until late moves are retried; doubles each time, since pushes waited in vain
 
+    measures_shares: bool = False  # of a group: members' shares of a step follow their measured speed (ADR 0296)
+
     quarantine_after: int = 3  # failures of different incarnations with the same positions in flight (M4)
     unreadable_ns: int = 60 * SECOND  # a checkpoint that cannot be read is retried this long, then the job fails (M11)
     falls_back: bool = False  # ... or goes back to the checkpoint before (ADR 0189)

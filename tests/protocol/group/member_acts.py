@@ -10,7 +10,7 @@ from master.api.messages.checkpoint_files import FileRecord
 from master.api.messages.from_members import Leave
 from tests.protocol.group.change import content_of
 from tests.protocol.group.draft import GroupDraft
-from tests.protocol.group.world import ASTRAY, Collectives, GroupWorld, Presence, StepSum, put, without_astray
+from tests.protocol.group.world import ASTRAY, Collectives, Presence, StepSum, put, without_astray
 from trainer_sdk.group.core.member_events import (
     CopyTaken,
     CopyWritten,
@@ -19,6 +19,8 @@ from trainer_sdk.group.core.member_events import (
     GatherStates,
     LoadHead,
     ReceiveState,
+    SendState,
+    StateCaptured,
     StatesGathered,
     StateTaken,
     StepApplied,
@@ -28,8 +30,9 @@ from trainer_sdk.group.core.member_events import (
     TakeDigest,
     WordsGathered,
 )
-from trainer_sdk.group.core.member_state import MemberPhase, MemberState
+from trainer_sdk.group.core.member_state import MemberPhase, MemberState, Transfer
 from trainer_sdk.group.core.replica_digests import digest_of
+from trainer_sdk.group.core.sync import choose_transfer
 from trainer_sdk.group.core.transitions import give
 from trainer_sdk.protocol.trainer_events import FinishReason
 
@@ -56,11 +59,18 @@ def _check_source(draft: GroupDraft, place: int, core: MemberState) -> None:
     if not files or (transfer is not None and transfer.is_from_head):
         return
     head, _ = content_of(draft.world, files[0].name)
-    sender = core.rank if transfer is None or transfer.source is None else transfer.source
+    sender = core.rank
+    while (known := _transfer_of(group, sender)) is not None and known.source is not None:
+        sender = known.source
     incarnation = group.record.members[sender].incarnation
     bits = next(one.bits for one in draft.world.members if one.core and one.core.incarnation == incarnation)
     if without_astray(bits)[: len(head)] != head:
         draft.blame(f"I3: generation {core.number} goes on from {bits}, which does not extend the head {head}")
+
+
+def _transfer_of(group: Collectives, rank: int) -> Transfer | None:
+    entries = tuple(entry for entry in group.entries if entry is not None)
+    return choose_transfer(group.record, entries, rank)
 
 
 def enter_sync(draft: GroupDraft, place: int, work: GatherStates, core: MemberState) -> None:
@@ -68,20 +78,17 @@ def enter_sync(draft: GroupDraft, place: int, work: GatherStates, core: MemberSt
     draft.set_group(replace(group, entries=put(group.entries, core.rank, work.entry)))
 
 
-def place_of(world: GroupWorld, group: Collectives, rank: int) -> MemberState | None:
-    incarnation = group.record.members[rank].incarnation
-    for member in world.members:
-        if member.presence is Presence.HERE and member.core and member.core.incarnation == incarnation:
-            return member.core
-    return None
+def capture(draft: GroupDraft, place: int, work: SendState, core: MemberState) -> None:
+    """From here on the sender goes on: its receivers get what its replica is now."""
+    group = draft.group(work.number, core)
+    draft.set_group(replace(group, captured=put(group.captured, core.rank, draft.member(place).bits)))
+    draft.tell(place, StateCaptured(number=work.number))
 
 
 def receive(draft: GroupDraft, place: int, work: ReceiveState, core: MemberState) -> None:
-    group = draft.group(work.number, core)
-    incarnation = group.record.members[work.source].incarnation
-    source = next(one for one in draft.world.members if one.core and one.core.incarnation == incarnation)
-    draft.set_group(replace(group, taken=put(group.taken, core.rank, value=True)))
-    draft.set_member(place, bits=source.bits)
+    bits = draft.group(work.number, core).captured[work.source]
+    assert bits is not None
+    draft.set_member(place, bits=bits)
     draft.tell(place, StateTaken(number=work.number, state=work.state, skipped=work.skipped))
 
 

@@ -24,7 +24,6 @@ from trainer_sdk.group.core.member_events import (
     ReportRequested,
     SendState,
     StatesGathered,
-    StatesSent,
     StopAsked,
     TakeCopy,
     TakeDigest,
@@ -86,11 +85,7 @@ def script_changes(world: GroupWorld, place: int, member: Member, core: MemberSt
         case ReceiveState() | LoadHead():
             yield from _take_changes(world, place, work, core)
         case SendState():
-            group = world.group(work.number, core.incarnation)
-            if group is not None and all(group.taken[rank] for rank in work.to):
-                yield Change(
-                    f"{name} has sent its state", lambda draft: draft.tell(place, StatesSent(number=work.number))
-                )
+            yield Change(f"{name} captures its state", lambda draft: member_acts.capture(draft, place, work, core))
         case CompareReplicas():
             yield from _compare_changes(world, place, work, core)
         case TakeCopy():
@@ -131,12 +126,8 @@ def _take_changes(world: GroupWorld, place: int, work: ReceiveState | LoadHead, 
         yield Change(f"{name} loads the head", lambda draft: member_acts.load(draft, place, work))
         return
     group = world.group(work.number, core.incarnation)
-    if group is not None and not group.left[work.source]:
-        sender = member_acts.place_of(world, group, work.source)
-        if sender is not None and isinstance(work_of(sender), SendState) and sender.number == work.number:
-            yield Change(
-                f"{name} has received {work.state}", lambda draft: member_acts.receive(draft, place, work, core)
-            )
+    if group is not None and not group.left[work.source] and group.captured[work.source] is not None:
+        yield Change(f"{name} has received {work.state}", lambda draft: member_acts.receive(draft, place, work, core))
 
 
 def collective_changes(world: GroupWorld, place: int, core: MemberState) -> Iterator[Change]:

@@ -19,7 +19,6 @@ from trainer_sdk.group.core.member_events import (
     GroupConnected,
     ReportRequested,
     SendState,
-    StatesSent,
 )
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState, rank_in
 
@@ -82,8 +81,8 @@ def _take_part(draft: GroupDraft, place: int) -> None:
     if isinstance(work, GatherStates):
         if group.entries[core.rank] is None and not any(group.left):
             member_acts.enter_sync(draft, place, work, core)
-    elif all(group.taken[rank] for rank in work.to):
-        draft.tell(place, StatesSent(number=work.number))
+    else:
+        member_acts.capture(draft, place, work, core)
 
 
 def _reported(world: GroupWorld) -> tuple[MemberPhase, ...]:

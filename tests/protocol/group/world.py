@@ -86,7 +86,7 @@ class Collectives:
     connecting: tuple[bool, ...]
     left: tuple[bool, ...]  # aborted, closed, or its process has ended
     entries: tuple[SyncEntry | None, ...]
-    taken: tuple[bool, ...]  # has the source's state
+    captured: tuple[Bits | None, ...]  # what a rank sends
     contributions: tuple[Contribution | None, ...]
     sums: tuple[StepSum, ...] = ()  # of the last step that is complete
     is_aborted: bool = False  # somebody left without waiting for the others' last operation (rule 82)
@@ -96,7 +96,7 @@ class Collectives:
     def of(cls, record: Generation) -> Collectives:
         size = len(record.members)
         no, none = (False,) * size, (None,) * size
-        return cls(record=record, connecting=no, left=no, entries=none, taken=no, contributions=none)
+        return cls(record=record, connecting=no, left=no, entries=none, captured=none, contributions=none)
 
 
 class GroupWorld(NamedTuple):

@@ -19,6 +19,7 @@ MODEL = ClusterModel(
     message_s=0.0,
     state_bytes=1e8,
     bytes_per_s=1e9,
+    capture_s=0.02,
     start_s=3.0,
 )
 

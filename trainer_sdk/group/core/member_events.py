@@ -54,6 +54,8 @@ class ReportRequested:
     samples_per_s: float = 0.0
     pause_s: float = 0.0
     waiting_share: float = 0.0
+    reducing_s: float = 0.0  # since the script has waited in its collective
+    compute_rate: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -80,8 +82,8 @@ class StatesGathered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StatesSent:
-    """Every receiver of this member has its state."""
+class StateCaptured:
+    """What this member sends is copied, and on its way to its receivers: its replica may change again."""
 
     number: int
 
@@ -223,7 +225,7 @@ GroupEvent = (
     | GroupConnected
     | GroupFailed
     | StatesGathered
-    | StatesSent
+    | StateCaptured
     | StateTaken
     | ReplicaTorn
     | DigestTaken
@@ -308,7 +310,7 @@ class GatherStates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendState:
-    """Capture the replica and send it to these ranks; answered StatesSent or GroupFailed."""
+    """Capture the replica and send it to these ranks; answered StateCaptured or GroupFailed."""
 
     number: int
     to: tuple[int, ...]

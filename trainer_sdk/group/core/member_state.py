@@ -29,9 +29,9 @@ class Transfer:
 
     state: StateId  # of the source: every member's, afterwards
     skipped: PositionSet
-    source: int | None  # the rank that it receives from; None: it keeps its replica, or loads the head
+    source: int | None  # the rank that it receives from; None: it has the state, or loads the head
     is_from_head: bool = False
-    receivers: tuple[int, ...] = ()  # ranks that it sends to
+    receivers: tuple[int, ...] = ()  # ranks that it sends to, once it has the state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,8 @@ def expected_share(state: MemberState, step: int) -> StepShare | None:
         return None
     positions = step_positions(state.dataset, step)
     rank = state.rank
-    mine = shares(record, positions)[rank]
+    mine = shares(record, positions, is_first=_is_first(state, step))[rank]
+    usual = mine or shares(record, positions)[rank]
     return StepShare(
         step=step,
         epoch=step // steps_per_epoch(state.dataset),
@@ -47,7 +48,7 @@ def expected_share(state: MemberState, step: int) -> StepShare | None:
         size=len(record.members),
         generation=record.number,
         is_redo=step <= state.newest_given,
-        spare=EMPTY if mine else _spare(state, step),
+        spare=EMPTY if mine else usual or _spare(state, step),
         sample=_sample(state, step),
     )
 
@@ -66,10 +67,15 @@ def _sample(state: MemberState, step: int) -> PositionSet:
     """A position of the step before, which is trained, so that no poison record is read by all at once (rule 63)."""
     record, place = state.record, step % steps_per_epoch(state.dataset)
     assert record is not None
-    is_first = state.state is not None and state.step == step and state.state.generation != record.number
-    if len(record.members) == 1 or place == 0 or not (is_first or place == 1):
+    if len(record.members) == 1 or place == 0 or not (_is_first(state, step) or place == 1):
         return EMPTY
     return (step_positions(state.dataset, step - 1) - record.quarantine - record.suspects).first(1)
+
+
+def _is_first(state: MemberState, step: int) -> bool:
+    """True if the step would be the first one that its generation completes; it is for all members alike (rule 70)."""
+    own, record = state.state, state.record
+    return record is not None and own is not None and own.step == step and own.generation != record.number
 
 
 def handle_reduced(state: MemberState, event: StepReduced) -> MemberStep:

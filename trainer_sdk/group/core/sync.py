@@ -7,12 +7,13 @@ two generations choose one id (rule 65, ADR 0236).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from master.api.messages.generations import Generation, StateId
 from trainer_sdk.group.core.control_words import SyncEntry, record_digest
 from trainer_sdk.group.core.copies import restamp
-from trainer_sdk.group.core.member_events import CloseGroup, RefuseScript, StatesGathered, StatesSent, StateTaken
+from trainer_sdk.group.core.member_events import CloseGroup, RefuseScript, StateCaptured, StatesGathered, StateTaken
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep, Transfer
 from trainer_sdk.group.core.membership import leave
 
@@ -74,22 +75,43 @@ def choose_transfer(record: Generation, entries: tuple[SyncEntry, ...], rank: in
         skipped = entries[holders[0]].skipped
     if not holders:
         return None
-    sender_of = {taker: holders[turn % len(holders)] for turn, taker in enumerate(takers)}
+    sender_of = senders(holders, takers)
     receivers = tuple(taker for taker, sender in sender_of.items() if sender == rank)
     return Transfer(state=chosen, skipped=skipped, source=sender_of.get(rank), receivers=receivers)
 
 
-def handle_sent(state: MemberState, event: StatesSent) -> MemberStep:
-    if event.number != state.number or state.transfer is None or not state.transfer.receivers:
+def senders(holders: Sequence[int], takers: Sequence[int]) -> dict[int, int]:
+    """By taker: the rank that it receives from, in the order in which each sends.
+
+    Whoever has the state sends it to one that lacks it, so that their number doubles with each transfer.
+    """
+    order, known = [*holders, *takers], len(holders)
+    found: dict[int, int] = {}
+    for place in range(len(holders), len(order)):
+        if place == 2 * known:
+            known = place
+        found[order[place]] = order[place - known]
+    return found
+
+
+def handle_captured(state: MemberState, event: StateCaptured) -> MemberStep:
+    """It goes on while its receivers get what was captured: no step ends without them (rule 72)."""
+    transfer = state.transfer
+    if event.number != state.number or transfer is None or transfer.source is not None or not transfer.receivers:
         return MemberStep(state)
     return MemberStep(_end_sync(state))
 
 
 def handle_taken(state: MemberState, event: StateTaken) -> MemberStep:
-    """The replica is that state, also if this member has left the generation meanwhile: the swap was whole (71)."""
+    """The replica is that state, also if this member has left the generation meanwhile: the swap was whole (71).
+
+    Who has taken it passes it on.
+    """
     taken = replace(state, state=event.state, skipped=event.skipped, is_fresh=False, copy=None)
     if state.transfer is None or event.number != state.number:
         return MemberStep(taken)
+    if state.transfer.receivers:
+        return MemberStep(replace(taken, transfer=replace(state.transfer, source=None)))
     return MemberStep(_end_sync(taken))
 
 

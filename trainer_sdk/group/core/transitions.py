@@ -38,8 +38,8 @@ from trainer_sdk.group.core.member_events import (
     ReplicaTorn,
     ReportRequested,
     ScriptRaised,
+    StateCaptured,
     StatesGathered,
-    StatesSent,
     StateTaken,
     StepApplied,
     StepReduced,
@@ -66,8 +66,8 @@ def handle_member(state: MemberState, event: GroupEvent) -> MemberStep:  # noqa:
             return membership.handle_failed(state, event)
         case StatesGathered():
             return sync.handle_gathered(state, event)
-        case StatesSent():
-            return sync.handle_sent(state, event)
+        case StateCaptured():
+            return sync.handle_captured(state, event)
         case StateTaken():
             return sync.handle_taken(state, event)
         case ReplicaTorn():
@@ -203,6 +203,8 @@ def _progress(state: MemberState, event: ReportRequested) -> GroupProgress:
         waiting_share=event.waiting_share,
         data_problem=state.data_problem,
         compared=state.compared,
+        reducing_s=event.reducing_s,
+        compute_rate=event.compute_rate,
         metrics=event.metrics,
     )
 

@@ -148,6 +148,51 @@ def test_state_arrives_whole_while_the_others_go_about_their_business(new_member
     assert [len(one) for one in got] == [5, 3 << 20, 100]
 
 
+def test_state_is_sent_while_the_sender_goes_on(new_members):
+    """Two receivers get it one after the other; the sender's next operation waits for both, and is the same one."""
+    groups = new_members(3).connect()
+    pieces = [np.random.default_rng(size).bytes(size) for size in (5, 3 << 20)]
+    is_asked, got = threading.Event(), {1: [], 2: []}
+
+    def run(rank):
+        if rank == 0:
+            groups[0].begin_sending((1, 2), map(memoryview, pieces))
+            is_asked.set()
+        else:
+            assert is_asked.wait(30)
+
+            def memory(size):
+                got[rank].append(bytearray(size))
+                return memoryview(got[rank][-1])
+
+            groups[rank].receive_state(0, memory, 4 << 20)
+        groups[rank].barrier()
+
+    at_all(range(3), run)
+    assert [b"".join(one) for one in got.values()] == [b"".join(pieces)] * 2
+
+
+def test_state_that_cannot_be_sent_breaks_the_senders_next_operation(new_members):
+    """What it goes on with is told that a receiver has nothing."""
+    groups = new_members(2).connect()
+    groups[0].begin_sending((1,), [memoryview(bytes(64 << 20))])
+    groups[1].abort("killed")
+    with pytest.raises(CollectiveAborted):
+        groups[0].barrier()
+
+
+def test_state_whose_pieces_cannot_be_made_breaks_the_group(new_members):
+    groups = new_members(2).connect()
+
+    def pieces():
+        raise ValueError("no such array")
+        yield
+
+    groups[0].begin_sending((1,), pieces())
+    with pytest.raises(CollectiveAborted, match="no such array"):
+        groups[0].barrier()
+
+
 def test_state_larger_than_its_bound_asks_for_no_memory(new_members):
     """An absurd size is refused by its announcement."""
     groups = new_members(2).connect()

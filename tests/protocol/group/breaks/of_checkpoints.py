@@ -158,7 +158,6 @@ BREAKS: Final = (
         patches=tuple((module, "has_trouble", troubled_by_members_alone) for module in (generations, plans, reports)),
         setting=small(restore=1, copies=1, has_head=True, start=1, fresh=1),
         found=Found.STUCK,
-        states=9_000,
     ),
     GroupBreak(
         name="skip-at-once",

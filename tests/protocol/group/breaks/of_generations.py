@@ -18,7 +18,7 @@ from trainer_sdk.group.core.member_state import MemberPhase, MemberStep, rank_in
 
 _leave, _switch, _handle_words = membership.leave, membership.switch, steps.handle_words
 _try_enter, _enter = membership._try_enter, membership._enter
-_break_if_troubled, _plan = generations.break_if_troubled, plans._plan
+_break_group, _plan = generations.break_group, plans._plan
 _is_met, _try_write = plain_masters.is_met, master_changes._try_write
 
 
@@ -30,7 +30,7 @@ def left_silently(*args: Any) -> MemberStep:
 
 def broken_by_the_first_master(turn: Any) -> None:
     if turn.state.term == 1:
-        _break_if_troubled(turn)
+        _break_group(turn)
 
 
 def planned_without_old_members(turn: Any, *, with_joiners: bool) -> None:
@@ -103,7 +103,7 @@ BREAKS: Final = (
     GroupBreak(
         name="break-only-once",
         rule="74: every master sends BROKEN",
-        patches=((generations, "break_if_troubled", broken_by_the_first_master),),
+        patches=((generations, "break_group", broken_by_the_first_master),),
         setting=small(steps=1, net=1, take_over=1),
         found=Found.STUCK,
         states=2_500,

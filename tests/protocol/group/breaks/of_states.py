@@ -20,6 +20,8 @@ _depart = GroupDraft.depart
 def shared_by_the_newest_record(state: Any, step: int) -> Any:
     newest = state.offered if state.offered and state.record else state.record
     is_listed = newest is not None and membership.rank_in(newest, state.incarnation) >= 0
+    if newest is not None:  # whose first step this is not
+        newest = replace(newest, members=tuple(replace(one, takes_state=False) for one in newest.members))
     share = _expected_share(replace(state, record=newest) if is_listed else state, step)
     return share and replace(share, rank=state.rank, generation=state.number)
 

@@ -19,10 +19,16 @@ DATASETS = st.builds(
 POSITIONS = st.sets(st.integers(0, 239)).map(lambda some: PositionSet.of(*some))
 
 
-def record(weights, *, quarantine=EMPTY, suspects=EMPTY, suspect_rank=0):
+def record(weights, *, quarantine=EMPTY, suspects=EMPTY, suspect_rank=0, takers=()):
     """A generation of so many members."""
     members = tuple(
-        GroupMember(name=MemberName(f"t-{rank}"), incarnation=Incarnation(f"i{rank}"), address="unix:/s", share=weight)
+        GroupMember(
+            name=MemberName(f"t-{rank}"),
+            incarnation=Incarnation(f"i{rank}"),
+            address="unix:/s",
+            share=weight,
+            takes_state=rank in takers,
+        )
         for rank, weight in enumerate(weights)
     )
     return Generation(
@@ -63,7 +69,9 @@ def test_shares_are_a_partition_of_what_is_not_quarantined(dataset, weights, qua
     rank = data.draw(st.integers(0, len(weights) - 1))
     step = data.draw(st.integers(0, total_steps(dataset) - 1))
     positions = step_positions(dataset, step)
-    parts = shares(record(weights, quarantine=quarantine, suspects=suspects, suspect_rank=rank), positions)
+    is_first, takers = data.draw(st.booleans()), data.draw(st.sets(st.integers(0, len(weights) - 1)))
+    made = record(weights, quarantine=quarantine, suspects=suspects, suspect_rank=rank, takers=takers)
+    parts = shares(made, positions, is_first=is_first)
     assert len(parts) == len(weights)
     assert union(parts) == positions - quarantine
     assert sum(map(len, parts)) == len(positions - quarantine)
@@ -77,6 +85,14 @@ def test_shares_are_a_partition_of_what_is_not_quarantined(dataset, weights, qua
 def test_shares_follow_the_weights():
     parts = shares(record((1, 3)), PositionSet.span(0, 8))
     assert parts == (PositionSet.span(0, 2), PositionSet.span(2, 8))
+
+
+def test_who_takes_the_state_has_no_share_of_the_first_step():
+    """The others compute meanwhile; where nobody else is there all have their shares."""
+    joined = record((1, 1, 1), takers={2})
+    assert shares(joined, PositionSet.span(0, 8), is_first=True)[2] == EMPTY
+    assert shares(joined, PositionSet.span(0, 8))[2] == PositionSet.span(5, 8)
+    assert all(shares(record((1, 1), takers={0, 1}), PositionSet.span(0, 8), is_first=True))
 
 
 @given(DATASETS, st.lists(st.integers(1, 5), min_size=1, max_size=6), POSITIONS)

@@ -55,9 +55,9 @@ def test_a_killed_member_is_not_waited_for_once_a_survivor_has_reported():
     driver.break_stream(third)
     driver.report(first, 1, at(driver, 1))
     driver.report(second, 1, at(driver, 1))
-    driver.pass_time(0.05)
+    driver.pass_time(0.03)
     assert driver.record.number == 1
-    driver.pass_time(0.1)
+    driver.pass_time(0.03)
     assert (driver.record.number, driver.names()) == (2, ["t0", "t1"])
 
 

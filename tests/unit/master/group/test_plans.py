@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from master.api.identities import Lineage
 from master.api.messages.from_members import Leave
 from master.api.messages.generations import (
@@ -22,12 +24,31 @@ def test_joiners_that_come_together_make_one_plan():
     """Rule 79: the group trains on, and nobody is disturbed."""
     driver, (first,) = training("t0")
     driver.join("t1")
-    driver.pass_time(0.5)
+    driver.pass_time(0.2)
     driver.join("t2")
-    driver.pass_time(1)
+    driver.pass_time(0.1)
     assert (driver.record.number, driver.record.planned_from, driver.names()) == (2, 1, ["t0", "t1", "t2"])
     assert broken_number(driver, first) == 0
     assert driver.told(NewGeneration, first)[-1].record == driver.record
+
+
+def test_joiner_is_named_as_one_that_takes_the_state():
+    """Rule 63: it has no share of the generation's first step; in a job's first generation all have one."""
+    driver, (_,) = training("t0")
+    assert [one.takes_state for one in driver.record.members] == [False]
+    driver.join("t1")
+    driver.pass_time(1.5)
+    assert [one.takes_state for one in driver.record.members] == [False, True]
+
+
+def test_survivors_that_hold_the_newest_state_take_none():
+    """Rules 63, 78: who is a step behind takes it, as a new process does."""
+    driver, (first, second, third) = training("t0", "t1", "t2")
+    driver.break_stream(third)
+    driver.join("t2", 2)
+    driver.report(first, 1, replace(AT, step=2))
+    driver.report(second, 1, AT)
+    assert {one.name: one.takes_state for one in driver.record.members} == {"t0": False, "t1": True, "t2": True}
 
 
 def test_a_group_has_at_most_one_member_for_each_record_of_a_step():

@@ -86,3 +86,27 @@ def test_member_that_applies_a_step_is_waited_for_after_a_break():
     assert driver.record.number == 1
     driver.report(second, 1)
     assert (driver.record.number, driver.names()) == (2, ["t0", "t1", "t2"])
+
+
+@pytest.mark.parametrize("last", [GroupPhase.COMPUTE, GroupPhase.REDUCE, GroupPhase.SCRIPT, GroupPhase.LOAD])
+def test_stopped_process_is_lost_two_seconds_after_the_others_wait_for_it(last):
+    """Its last report is of an older step, in any phase; theirs say for how long they have waited."""
+    driver, (first, second, stopped) = training("t0", "t1", "t2")
+    driver.progress(stopped, 1, 1, last, median_step_s=0.05)
+    driver.pass_time(0.9)
+    for one in (first, second):
+        driver.progress(one, 1, 3, GroupPhase.REDUCE, median_step_s=0.05, reducing_s=0.9)
+    driver.pass_time(1.0)
+    assert broken_number(driver, first) == 0
+    driver.pass_time(0.2)
+    assert broken_number(driver, first) == 1
+
+
+def test_member_that_waits_is_not_held_for_older_than_what_it_last_showed():
+    """A wait of any length is told, and moves nothing into the past."""
+    driver, (first, second) = training("t0", "t1")
+    driver.pass_time(1.0)
+    driver.progress(second, 1, 2, GroupPhase.COMPUTE, median_step_s=0.05)
+    driver.progress(first, 1, 2, GroupPhase.REDUCE, median_step_s=0.05, reducing_s=1e9)
+    driver.pass_time(1.5)
+    assert broken_number(driver, first) == 0

@@ -35,8 +35,8 @@ from trainer_sdk.group.core.member_events import (
     LoadHead,
     ReceiveState,
     SendState,
+    StateCaptured,
     StatesGathered,
-    StatesSent,
     StateTaken,
     StepApplied,
     StepReduced,
@@ -225,7 +225,7 @@ class World:
     def _send(self, i, number, to):
         ranks = self._ranks(self.records[number])
         self.sent |= {(number, ranks[rank]): self.bits[i] for rank in to}
-        self.feed(i, StatesSent(number=number))
+        self.feed(i, StateCaptured(number=number))
 
     def _take(self, i, number, state, skipped, bits):
         self.bits[i] = bits

@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from master.api.group_shares import shares, step_positions
 from master.api.identities import Incarnation, ManifestId
 from master.api.messages.generations import (
     BrokenGeneration,
@@ -9,26 +12,29 @@ from master.api.messages.generations import (
     LeftGeneration,
     NewGeneration,
 )
-from master.api.positions import PositionSet
-from tests.unit.trainer_sdk.group.group_world import fresh, record_of
+from master.api.positions import EMPTY, PositionSet
+from tests.unit.trainer_sdk.group.group_world import DATASET, fresh, record_of
 from tests.unit.trainer_sdk.group.member_cases import entry, feed, reports, sid, synced
 from trainer_sdk.group.core.control_words import (
     SyncEntry,
 )
 from trainer_sdk.group.core.member_events import (
     GatherStates,
+    GiveStep,
     GroupConnected,
     GroupFailed,
     ReceiveState,
     RefuseScript,
     SendState,
+    StateCaptured,
     StatesGathered,
     StateTaken,
     StepReduced,
 )
 from trainer_sdk.group.core.member_state import MemberPhase
 from trainer_sdk.group.core.script_work import next_work
-from trainer_sdk.group.core.sync import choose_transfer
+from trainer_sdk.group.core.steps import expected_share, share_of
+from trainer_sdk.group.core.sync import choose_transfer, senders
 
 
 def test_record_with_another_process_of_this_name_is_not_entered():
@@ -59,6 +65,50 @@ def test_many_receivers_are_shared_by_all_who_hold_the_state():
     assert choose_transfer(record, entries, 0).receivers == (2, 4)
     assert choose_transfer(record, entries, 1).receivers == (3, 5)
     assert [choose_transfer(record, entries, rank).source for rank in range(2, 6)] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(("holders", "takers"), [(1, 7), (2, 9), (3, 1), (1, 255)])
+def test_number_of_those_that_have_the_state_doubles_with_each_transfer(holders, takers):
+    """Who has taken it passes it on: after k transfers there are 2 ** k times as many as at first."""
+    sender_of = senders(range(holders), range(holders, holders + takers))
+    done = dict.fromkeys(range(holders), 0)  # by rank: after which transfer it has the state
+    for rank in range(holders, holders + takers):
+        turn = [taker for taker, sender in sender_of.items() if sender == sender_of[rank]].index(rank)
+        done[rank] = done[sender_of[rank]] + turn + 1
+    transfers = max(done.values())
+    assert holders * 2 ** (transfers - 1) < holders + takers <= holders * 2**transfers
+
+
+def test_who_has_taken_the_state_passes_it_on_before_it_trains():
+    """Rule 71, with four members: the second takes the first one's state, and the fourth takes it from there."""
+    record = record_of(2, 0, 1, 2, 3)
+    entries = (entry(record, sid(1, 3)), *(entry(record, None) for _ in range(3)))
+    state, _ = feed(
+        replace(fresh(1), is_fresh=False),
+        NewGeneration(record=record),
+        GroupConnected(number=2),
+        StatesGathered(number=2, entries=entries),
+    )
+    assert next_work(state) == ReceiveState(number=2, source=0, state=sid(1, 3), skipped=EMPTY)
+    assert feed(state, StateCaptured(number=2))[0] == state, "nothing is captured of a replica that it does not have"
+    state, _ = feed(state, StateTaken(number=2, state=sid(1, 3), skipped=EMPTY))
+    assert next_work(state) == SendState(number=2, to=(3,))
+    state, _ = feed(state, StateCaptured(number=2))
+    assert isinstance(next_work(state), GiveStep)
+
+
+def test_who_takes_the_state_runs_the_first_step_with_records_that_count_for_others():
+    """Rule 63: it has no share, and its script runs with what will be its share, so that shapes are those to come."""
+    record = record_of(2, 0, 1)
+    members = (record.members[0], replace(record.members[1], takes_state=True))
+    record = replace(record, members=members)
+    entries = (entry(record, sid(1, 3)), entry(record, None))
+    listed = (GroupConnected(number=2), StatesGathered(number=2, entries=entries))
+    state, _ = feed(fresh(1), NewGeneration(record=record), *listed)
+    state, _ = feed(state, StateTaken(number=2, state=sid(1, 3), skipped=EMPTY))
+    first, second = share_of(state), expected_share(state, 4)
+    assert (first.positions, first.spare) == (EMPTY, shares(record, step_positions(DATASET, 3))[1])
+    assert second.positions == shares(record, step_positions(DATASET, 4))[1]
 
 
 def test_first_state_is_one_members_and_named_by_its_generation():

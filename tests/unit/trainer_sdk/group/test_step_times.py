@@ -80,3 +80,26 @@ def test_report_says_that_the_script_waits_for_its_data_and_which_share_of_its_t
     times.begin(share(1), 0.0)
     times.end(1e6)
     assert times.report({}).waiting_share < 1e-3
+
+
+def test_rate_of_computing_is_without_the_wait_for_others():
+    """Told by the script, or else what collectives took is left out; a step on an accelerator says nothing."""
+    times = StepTimes()
+    times.begin(share(0), 0.0)
+    times.computed(0.5)
+    times.end(9.0)
+    assert times.report({}).compute_rate == pytest.approx(2 / 0.5)
+    unknown = StepTimes()
+    unknown.begin(share(0), 0.0)
+    unknown.computed(0.5, is_known=False)
+    unknown.end(9.0)
+    assert unknown.report({}).compute_rate == 0.0
+    reduced = StepTimes()
+    began_s = monotonic()
+    reduced.begin(share(0), began_s)
+    with reduced.reducing():
+        Event().wait(0.02)
+        assert reduced.report({}).reducing_s >= 0.02
+    reduced.end(monotonic() + 0.5)
+    assert reduced.report({}).reducing_s == 0.0
+    assert 2 / 0.6 < reduced.report({}).compute_rate <= 2 / 0.5

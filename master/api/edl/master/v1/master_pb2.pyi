@@ -1244,10 +1244,12 @@ class GroupMember(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     SHARE_FIELD_NUMBER: _builtins.int
+    TAKES_STATE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     incarnation: _builtins.str
     address: _builtins.str
     share: _builtins.int
+    takes_state: _builtins.bool
     def __init__(
         self,
         *,
@@ -1255,10 +1257,11 @@ class GroupMember(_message.Message):
         incarnation: _builtins.str = ...,
         address: _builtins.str = ...,
         share: _builtins.int = ...,
+        takes_state: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation", "name", b"name", "share", b"share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation", "name", b"name", "share", b"share", "takes_state", b"takes_state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1449,6 +1452,8 @@ class GroupProgress(_message.Message):
     WAITING_SHARE_FIELD_NUMBER: _builtins.int
     DATA_PROBLEM_FIELD_NUMBER: _builtins.int
     COMPARED_FIELD_NUMBER: _builtins.int
+    REDUCING_S_FIELD_NUMBER: _builtins.int
+    COMPUTE_RATE_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     phase: Global___GroupPhase.ValueType
     is_synced: _builtins.bool
@@ -1459,6 +1464,8 @@ class GroupProgress(_message.Message):
     failed_plan: _builtins.int
     waiting_share: _builtins.float
     data_problem: _builtins.str
+    reducing_s: _builtins.float
+    compute_rate: _builtins.float
     @_builtins.property
     def state(self) -> Global___StateId: ...
     @_builtins.property
@@ -1481,10 +1488,12 @@ class GroupProgress(_message.Message):
         waiting_share: _builtins.float = ...,
         data_problem: _builtins.str = ...,
         compared: Global___ReplicaComparison | None = ...,
+        reducing_s: _builtins.float = ...,
+        compute_rate: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_compared", b"_compared", "_state", b"_state", "compared", b"compared", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compared", b"_compared", "_state", b"_state", "compared", b"compared", "data_problem", b"data_problem", "failed_plan", b"failed_plan", "generation", b"generation", "is_synced", b"is_synced", "median_step_s", b"median_step_s", "metrics", b"metrics", "pause_s", b"pause_s", "phase", b"phase", "samples_per_s", b"samples_per_s", "state", b"state", "steps_begun", b"steps_begun", "waiting_share", b"waiting_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compared", b"_compared", "_state", b"_state", "compared", b"compared", "compute_rate", b"compute_rate", "data_problem", b"data_problem", "failed_plan", b"failed_plan", "generation", b"generation", "is_synced", b"is_synced", "median_step_s", b"median_step_s", "metrics", b"metrics", "pause_s", b"pause_s", "phase", b"phase", "reducing_s", b"reducing_s", "samples_per_s", b"samples_per_s", "state", b"state", "steps_begun", b"steps_begun", "waiting_share", b"waiting_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__compared: _TypeAlias = _typing.Literal["compared"]  # noqa: Y015
     _WhichOneofArgType__compared: _TypeAlias = _typing.Literal["_compared", b"_compared"]  # noqa: Y015
