@@ -3,6 +3,9 @@
 Bits of a replica are the tuple of the steps that it applied: (generation, step, positions of each rank).
 """
 
+from dataclasses import replace
+from zlib import crc32
+
 from master.api.group_shares import step_positions, total_steps
 from master.api.identities import DatasetSpec, Incarnation, Lineage, ManifestId, MemberName
 from master.api.messages.checkpoint_files import FileRecord
@@ -22,10 +25,12 @@ from master.api.positions import union
 from trainer_sdk.group.core.member_events import (
     AbortGroup,
     CloseGroup,
+    CompareReplicas,
     ConnectGroup,
     ContributeWord,
     CopyTaken,
     CopyWritten,
+    DigestTaken,
     DrainAsked,
     FinishScript,
     GatherStates,
@@ -34,6 +39,7 @@ from trainer_sdk.group.core.member_events import (
     GroupFailed,
     LoadHead,
     ReceiveState,
+    ReplicasCompared,
     SendState,
     StateCaptured,
     StatesGathered,
@@ -42,10 +48,12 @@ from trainer_sdk.group.core.member_events import (
     StepReduced,
     StreamOpened,
     TakeCopy,
+    TakeDigest,
     TellMaster,
     WordsGathered,
 )
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState, check_member
+from trainer_sdk.group.core.replica_digests import digest_of
 from trainer_sdk.group.core.script_work import next_work
 from trainer_sdk.group.core.steps import share_of
 from trainer_sdk.group.core.transitions import give, handle_member
@@ -78,8 +86,10 @@ def record_of(number: int, *members: int, planned_from: int = 0, head: HeadState
 class World:
     """Members 0 to n - 1; `moves` are the enabled moves, each a name and an action."""
 
-    def __init__(self, start: int, later: int = 0) -> None:
-        self.state = {i: fresh(i) for i in range(start)}
+    def __init__(self, start: int, later: int = 0, *, compares: bool = False) -> None:
+        """`compares`: replicas have digests."""
+        self.compares = compares
+        self.state = {i: self._fresh(i) for i in range(start)}
         self.waiting = list(range(start, start + later))
         self.bits = dict.fromkeys(self.state, ())
         self.inbox = {i: [] for i in self.state}
@@ -92,6 +102,7 @@ class World:
         self.away: dict[int, set[int]] = {}
         self.entries: dict[int, dict[int, object]] = {}
         self.words: dict[tuple[int, int], dict[int, object]] = {}
+        self.last_words: dict[int, dict[int, object]] = {}
         self.sent: dict[tuple[int, int], tuple] = {}
         self.files: dict[str, tuple] = {}
         self.head = FIRST
@@ -106,6 +117,9 @@ class World:
         for i in self.state:
             self.feed(i, StreamOpened())
             self.feed(i, ReplicaRegistered(term=1, lineage=LINEAGE, dataset=DATASET, report_every_s=1.0))
+
+    def _fresh(self, i: int) -> MemberState:
+        return replace(fresh(i), can_compare=self.compares)
 
     # ---- members ------------------------------------------------------------------------------------------------
 
@@ -215,6 +229,16 @@ class World:
             case LoadHead(number=number, head=head):
                 bits = self.files[head.files[0].name]
                 yield f"{i} loads", lambda: self._take(i, number, head.state, head.skipped, bits)
+            case TakeDigest(state=state):
+                digest = digest_of(state, {"bits": crc32(repr(self.bits[i]).encode())})
+                yield f"{i} digests", lambda: self.feed(i, DigestTaken(digest=digest))
+            case CompareReplicas(number=number, word=word):
+                words = self.last_words.setdefault(number, {})
+                if i not in words:
+                    yield f"{i} compares", lambda: words.update({i: word})
+                elif len(words) == len(self.records[number].members):
+                    listed = tuple(words[j] for j in self._ranks(self.records[number]))
+                    yield f"{i} has compared", lambda: self.feed(i, ReplicasCompared(number=number, words=listed))
             case TakeCopy():
                 yield f"{i} copies", lambda: self._copy(i, work)
             case GiveStep():
@@ -264,7 +288,7 @@ class World:
 
     def join(self):
         i = self.waiting.pop(0)
-        self.state[i], self.bits[i], self.inbox[i] = fresh(i), (), []
+        self.state[i], self.bits[i], self.inbox[i] = self._fresh(i), (), []
         self.feed(i, StreamOpened())
         self.feed(i, ReplicaRegistered(term=1, lineage=LINEAGE, dataset=DATASET, report_every_s=1.0))
 
@@ -295,7 +319,7 @@ class World:
                 for i in concerned - self.dead
             )
         )
-        if trouble and record.number not in self.broken:
+        if trouble and record.number not in self.broken and not self.ended:  # the end ends collectives by itself
             yield "BROKEN", lambda: self._break(concerned)
         is_out = {i: s.record is None for i, s in self.state.items()}
         free = [i for i in self.state if is_out[i] and i not in self.dead | self.gone and self._stays(i)]

@@ -51,18 +51,19 @@ def plant(world: World, rng: random.Random, fault: str) -> str:
 @given(
     start=st.integers(1, 4),
     faults=st.lists(st.sampled_from(["join", "kill", "cut", "drain"]), max_size=5),
+    compares=st.booleans(),
     seed=st.integers(0, 2**32),
 )
-def test_any_order_of_faults_and_messages_ends_exactly_once(start, faults, seed):
-    """I1, I2, I3, L of the model, on the member's real core."""
-    run(World(start, later=faults.count("join")), random.Random(seed), list(faults))
+def test_any_order_of_faults_and_messages_ends_exactly_once(start, faults, compares, seed):
+    """I1, I2, I3, L of the model, on the member's real core; with replicas that have digests, and without."""
+    run(World(start, later=faults.count("join"), compares=compares), random.Random(seed), list(faults))
 
 
 @settings(max_examples=30, deadline=None)
-@given(start=st.integers(1, 3), seed=st.integers(0, 2**32))
-def test_planned_joins_disturb_nobody(start, seed):
+@given(start=st.integers(1, 3), compares=st.booleans(), seed=st.integers(0, 2**32))
+def test_planned_joins_disturb_nobody(start, compares, seed):
     """Without a fault nobody leaves but by the agreed switch (I5): the master has nothing to break."""
-    world = World(start, later=2)
+    world = World(start, later=2, compares=compares)
     run(world, random.Random(seed), ["join", "join"])
     assert not world.broken
     assert len(world.head_bits) == total_steps(DATASET)
