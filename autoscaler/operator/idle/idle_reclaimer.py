@@ -113,8 +113,8 @@ class IdleReclaimer:
             if raw is None or text(raw, "metadata", "uid") in self._done or deeds >= MOST_AT_ONCE:
                 continue
             notice = self._notice(name, reclaim, raw)
-            is_due = self._clock() >= notice.at_s + self._policy.idle_notice_s
-            if self._acts and is_due and await self._is_still_idle(name, reclaim):
+            due_s = notice.at_s + self._policy.idle_notice_s
+            if self._acts and self._clock() >= due_s and await self._is_still_idle(name, reclaim, due_s):
                 deeds += 1
                 await self._give_back(name, reclaim, raw)
 
@@ -141,12 +141,13 @@ class IdleReclaimer:
             self._emit(raw, "IdleGpusObserved", f"{message} (policy.idleReclaim is observe)", is_warning=False)
         return notice
 
-    async def _is_still_idle(self, name: PodName, reclaim: IdleReclaim) -> bool:
-        """Ask everything again, of a fresh report; ask the agent for one if there is none."""
+    async def _is_still_idle(self, name: PodName, reclaim: IdleReclaim, due_s: float) -> bool:
+        """Ask everything again, of a report from after the notice; ask the agent for one if there is none."""
         now_s, reports = self._clock(), self._source.reports()
         now_unix_s = now_s - self._offset_s
         report = reports.by_node.get(reclaim.node)
-        if report is None or not report.is_fresh(now_unix_s):
+        is_new = report is not None and report.reported_at_s >= due_s - self._offset_s
+        if report is None or not (is_new and report.is_fresh(now_unix_s)):
             try:
                 await self._source.ask_for_report(reclaim.node, now_unix_s)
             except ClusterError as error:

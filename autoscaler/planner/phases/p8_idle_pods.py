@@ -1,9 +1,10 @@
 """P8: pods of others that hold GPUs and do not use them, for pods and gangs that wait for lack of capacity.
 
-This supply comes after surplus: who finds room without it is served by then.  Pods are chosen by how long they have
-been unused, the longest first, and only where all of them together make the waiting one fit; those that are not needed
-for it stay.  None is chosen for somebody of lower priority, before the time that its owner agreed on, or while
-somebody keeps it.  Where pods would help whose owners did not agree, the waiting one is told (`IdleHeld`).
+This supply comes after surplus: who finds room without it is served by then, and surplus counts beside it.  Pods are
+chosen by how long they have been unused, the longest first, and only where all of them together make the waiting one
+fit; those that are not needed for it stay.  None is chosen for somebody of lower priority, before the time that its
+owner agreed on, or while somebody keeps it.  Where pods would help whose owners did not agree, the waiting one is told
+(`IdleHeld`).
 
 Nothing of this plan's actions rests on it: pods that leave are capacity once the view shows them leaving.
 """
@@ -17,6 +18,7 @@ from typing import Final
 
 from autoscaler.domain import (
     Bottleneck,
+    Cause,
     DemandState,
     IdlePod,
     IdleReclaim,
@@ -29,9 +31,17 @@ from autoscaler.domain import (
     Role,
 )
 from autoscaler.planner.formatting import listed
-from autoscaler.planner.placement.core_placement import core_roles, try_place_all
+from autoscaler.planner.phases.p4_gang_capacity import protected_priority_of
+from autoscaler.planner.placement.core_placement import (
+    ReclaimPermit,
+    core_roles,
+    try_place_all,
+    try_place_reclaiming,
+)
 from autoscaler.planner.placement.node_choice import emptiest_node
+from autoscaler.planner.placement.victims import cheapest_victims
 from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.ranks import full_rank, shrink
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 MOST_CANDIDATES: Final = 64  # for one that waits: each is a trial
@@ -116,6 +126,10 @@ def waiting_pods(copy: WorkingCopy) -> Iterator[Waiting]:
         def place(pod: Pod = pod) -> bool:
             shape = copy.shapes.number(pod.shape)
             at = emptiest_node(copy, shape, now=False, exists=True)
+            victims = None if at is not None else cheapest_victims(copy, shape, full_rank(pod.priority))
+            for job, pods in () if victims is None else victims.taken:
+                shrink(copy, job, pods, Cause.POD)
+            at = at if victims is None else victims.at
             if at is not None:
                 copy.capacity.allocate(at, shape, now=False)
             return at is not None
@@ -134,7 +148,12 @@ def waiting_gangs(copy: WorkingCopy) -> Iterator[Waiting]:
     for job in sorted(jobs, key=lambda job: (-job.spec.priority, job.spec.submitted_at_s, job.spec.name)):
 
         def place(job: PlannedJob = job) -> bool:
-            return try_place_all(copy, job, core_roles(job), now=False) is not None
+            roles, permit = (
+                core_roles(job),
+                ReclaimPermit(cause=Cause.GANG, protected_priority=protected_priority_of(copy, job)),
+            )
+            found = try_place_all(copy, job, roles, now=False) or try_place_reclaiming(copy, job, roles, permit)
+            return found is not None
 
         def tell(message: str, _: Sequence[HeldGpus], job: PlannedJob = job) -> None:
             job.block(Bottleneck.IDLE_HELD, message)

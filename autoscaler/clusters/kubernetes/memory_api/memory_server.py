@@ -30,6 +30,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     NAMESPACES,
     PODS,
     PRIORITY_CLASSES,
+    STATEFUL_SETS,
     TRAINING_JOBS,
     Kind,
 )
@@ -63,6 +64,7 @@ class ScalePaths:
 
 DEFAULT_SCALES: Final[Mapping[Kind, ScalePaths]] = {
     DEPLOYMENTS: ScalePaths(desired=("spec", "replicas"), current=("status", "replicas")),
+    STATEFUL_SETS: ScalePaths(desired=("spec", "replicas"), current=("status", "replicas")),
     TRAINING_JOBS: ScalePaths(desired=("spec", "trainer", "replicas"), current=("status", "trainers", "ready")),
 }
 

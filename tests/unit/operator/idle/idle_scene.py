@@ -117,7 +117,7 @@ class IdleScene:
             low = minutes.get(name)
             for number in range(self.per_pod - missing):
                 said = verdict or (GpuVerdict.ACTIVE if low is None else GpuVerdict.HELD)
-                since_s = self.now_unix_s - 60.0 * low if said is GpuVerdict.HELD else None
+                since_s = min(self.now_unix_s, self.now_unix_s - at_s) - 60.0 * low if said is GpuVerdict.HELD else None
                 gpus.append(
                     GpuReport(
                         uuid=f"{name}-{number}", model="H100", verdict=said, low_since_s=since_s, pods=(f"nb/{name}",)

@@ -77,7 +77,7 @@ async def test_a_keep_in_the_second_of_the_deed_is_honoured():
     scene.now_unix_s += 20
     scene.report(alice=90)
     await scene.keep("alice", 3_600)
-    await scene.reclaimer.act()  # by the old plan
+    await scene.reclaimer.act()  # by the plan before
     assert scene.names() == ["alice", "bob"]
 
 
