@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from autoscaler.planner.working_copy.job_speed import FARTHEST
 from autoscaler.throughput import CurveShape, knee_of
 from autoscaler.throughput.curve import SpeedAt
 from autoscaler.throughput.fit import fit_curve
@@ -116,6 +117,7 @@ def find_knee(
         curve = fit_curve(log.points, 0.0)
         assert curve is not None
         chosen = job.knee(curve.favourable.samples_per_s, efficiency) if curve.is_known else halved(job.sizes, size)
+        chosen = max(chosen, max([one for one in job.sizes if one <= min(seen) // FARTHEST], default=job.sizes[0]))
         size = nearest_unseen(job.sizes, chosen, seen)
     true = job.knee(job.speed, efficiency)
     off = abs(job.sizes.index(chosen) - job.sizes.index(true))

@@ -13,6 +13,9 @@ from autoscaler.domain import Job, ServerSpec, TrainerSpec
 from autoscaler.throughput import CurveShape, knee_of, marginal_gain
 
 KEPT_KNEES: Final = 4096
+FARTHEST: Final = 4
+"""A curve is believed down to this part of the smallest size that was seen: large sizes alone, where a job is
+saturated, say little about what one trainer does."""
 
 
 def worthwhile_size(job: Job) -> int:
@@ -23,7 +26,7 @@ def worthwhile_size(job: Job) -> int:
     curve, spec = job.throughput, job.trainer
     if not spec.efficiency or spec.pinned_replicas or curve is None or not curve.is_known:
         return spec.ceiling
-    return knee(curve.favourable, spec, job.servers)
+    return max(knee(curve.favourable, spec, job.servers), spec.largest_allowed(curve.sizes[0] // FARTHEST))
 
 
 @lru_cache(maxsize=KEPT_KNEES)

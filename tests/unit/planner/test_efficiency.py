@@ -141,3 +141,12 @@ def test_gain_of_growth_is_counted_in_what_trainers_bring():
 def test_efficiency_is_a_share():
     with pytest.raises(InvalidSpecError, match=r"spec\.trainer\.efficiency"):
         replace(job("j").trainer, efficiency=1.5)
+
+
+def test_curve_is_not_believed_far_below_what_was_seen():
+    """Two saturated sizes say that one trainer would do; the job goes to a quarter of the smaller, and looks again."""
+    saturated = CurveShape(work=0.25, serial=4.0, overlap=4.0)
+    driver = settled([node("a", 64_000)], [asking("j", high=64)])
+    driver.cluster.put(asking("j", throughput=known(saturated, sizes=(32, 64)), high=64))
+    driver.settle()
+    assert size_of(driver) == 8
