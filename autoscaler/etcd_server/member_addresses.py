@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import socket
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,7 +12,6 @@ from autoscaler.etcd_server.errors import EtcdPortInUseError
 from master.api.host.unix_sockets import SCHEME, has_listener, is_socket_address
 
 HOST: Final = "127.0.0.1"
-PORT_RANGE: Final = range(20_000, 32_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,27 +53,6 @@ class MemberAddresses:
         if self.scheme == "unix":
             return f"unix://{Path(address).name}"
         return f"{self.scheme if address == self.client else 'http'}://{address}"
-
-
-def free_ports(members: int) -> tuple[MemberPorts, ...]:
-    """Ports that nobody listens on now.  Raises EtcdPortInUseError when there are not enough.
-
-    Taken from below the range that the kernel gives to outgoing connections: an outgoing connection must not take a
-    member's port while the member restarts.
-    """
-    wanted = 3 * members
-    with ExitStack() as held:
-        numbers: list[int] = []
-        for port in random.SystemRandom().sample(PORT_RANGE, k=len(PORT_RANGE)):
-            if len(numbers) == wanted:
-                break
-            one = held.enter_context(socket.socket())
-            with suppress(OSError):
-                one.bind((HOST, port))
-                numbers.append(port)
-        else:
-            raise EtcdPortInUseError(f"{HOST}, every port from {PORT_RANGE.start} to {PORT_RANGE.stop - 1},")
-    return tuple(MemberPorts(client=c, peer=p, health=h) for c, p, h in zip(*[iter(numbers)] * 3, strict=True))
 
 
 async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import condition_of
-from autoscaler.etcd_server.member_addresses import free_ports
 from tests.cluster import command_lines
 from tests.cluster.accounts import write_certificate_kubeconfig
 from tests.cluster.command_lines import HOST, Layout, Ports
@@ -28,6 +27,7 @@ from tests.cluster.toolbox import Tools
 from tests.harness.certificates import ClusterAuthority, make_signing_key
 from tests.harness.commands import run
 from tests.harness.errors import HarnessError, WaitTimeoutError
+from tests.harness.free_ports import free_ports
 from tests.harness.processes import Program
 from tests.harness.waiting import BUDGET_S, wait_for
 

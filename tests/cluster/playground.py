@@ -26,7 +26,6 @@ from kubernetes import client
 
 from autoscaler.etcd_server.build import CHECKOUT
 from autoscaler.etcd_server.cache import cache_folder
-from autoscaler.etcd_server.member_addresses import free_ports
 from tests.cluster.accounts import open_client, write_account_kubeconfig
 from tests.cluster.chart_control_plane import ACCOUNT, CHART, IMAGES, NAMESPACE
 from tests.cluster.control_plane import ControlPlane, start_control_plane
@@ -35,6 +34,7 @@ from tests.cluster.restart_policy import Restarting
 from tests.cluster.stand_in_agents import StandInAgents
 from tests.cluster.toolbox import find_tools
 from tests.harness.errors import HarnessError
+from tests.harness.free_ports import free_ports
 from tests.harness.processes import Program
 
 NODES: Final = {f"gpu-{number}": NodeShape(cpu="16", memory="64Gi", gpus=8) for number in range(1, 9)}

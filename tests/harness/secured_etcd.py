@@ -3,12 +3,12 @@
 from contextlib import asynccontextmanager
 
 from autoscaler.etcd_server.etcd_members import start_etcd
-from autoscaler.etcd_server.member_addresses import free_ports
 from master.store.etcd.etcd_accounts import EtcdAccounts
 from master.store.etcd.etcd_channel import EtcdChannel
 from master.store.etcd.etcd_config import Credentials, EtcdConfig, Tls
 from master.store.etcd.stubs import rpc, stubs
 from tests.harness.certificates import JobAuthority
+from tests.harness.free_ports import free_ports
 
 ROOT = Credentials(user="root", password="a secret")
 UNHURRIED = {"call_deadline_s": 60.0, "read_budget_s": 120.0}

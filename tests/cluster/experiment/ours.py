@@ -19,7 +19,6 @@ from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
 from autoscaler.clusters.simulated import Physics
 from autoscaler.domain import Policy
-from autoscaler.etcd_server.member_addresses import free_ports
 from autoscaler.operator.process.policy_file import public_name
 from experiments.arms.ours import make_policy
 from experiments.arms.pass_setup import JobSubmission, PassSetting, make_physics
@@ -27,6 +26,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.experiment.bodies import training_job
 from tests.cluster.experiment.insisting import insist
 from tests.cluster.playground import install_edl
+from tests.harness.free_ports import free_ports
 from tests.harness.processes import Program
 
 SCRAPE_BUDGET_S: Final = 60.0

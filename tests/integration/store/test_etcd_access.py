@@ -11,12 +11,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from autoscaler.etcd_server.etcd_members import start_etcd
-from autoscaler.etcd_server.member_addresses import free_ports
 from master.errors import StoreAccessError, StoreUnavailableError
 from master.store.etcd.etcd_config import Credentials, EtcdConfig, Tls
 from master.store.etcd.etcd_store import EtcdStore
 from master.store.etcd.stubs import rpc, stubs
 from master.store.store_port import Committed, Put, Transaction
+from tests.harness.free_ports import free_ports
 from tests.harness.secured_etcd import UNHURRIED
 
 pytestmark = pytest.mark.usefixtures("patient_connections")

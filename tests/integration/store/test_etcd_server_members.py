@@ -17,7 +17,7 @@ from autoscaler.etcd_server.errors import EtcdBuildError, EtcdPortInUseError, Et
 from autoscaler.etcd_server.etcd_members import start_etcd
 from autoscaler.etcd_server.etcd_versions import DEMO
 from autoscaler.etcd_server.finder import BinaryOrigin, EtcdBinary, find_etcd
-from autoscaler.etcd_server.member_addresses import free_ports
+from tests.harness.free_ports import free_ports
 
 
 async def test_port_that_is_taken_is_named(etcd_binary, tmp_path):
