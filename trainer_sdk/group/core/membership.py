@@ -104,8 +104,10 @@ def switch(state: MemberState, plan: Generation) -> MemberStep:
 
 
 def go(state: MemberState) -> MemberStep:
-    """Takes part in nothing any more; an unfinished copy is still written and offered."""
+    """Takes part in nothing any more; an unfinished copy is still offered, unless its state is not compared yet."""
     aborts = _connections(state)
+    if state.copy is not None and not state.copy.is_compared:
+        state = replace(state, copy=None)
     left = max(state.left, state.number)
     return MemberStep(replace(_outside(state), phase=MemberPhase.GONE, left=left, is_leaving=True), aborts)
 

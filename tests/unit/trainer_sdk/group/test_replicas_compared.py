@@ -9,6 +9,7 @@ import pytest
 from master.api.group_shares import copy_marks
 from master.api.messages.checkpoint_files import FileRecord
 from master.api.messages.generations import ComparisonWanted, GroupEnded, LeftGeneration, OfferState
+from master.api.messages.to_members import Released
 from master.api.positions import EMPTY
 from tests.unit.trainer_sdk.group.group_world import DATASET, LINEAGE
 from tests.unit.trainer_sdk.group.member_cases import COPY_WANTED, feed, reports, sid, synced
@@ -18,6 +19,7 @@ from trainer_sdk.group.core.member_events import (
     CopyTaken,
     CopyWritten,
     DigestTaken,
+    FinishScript,
     GiveStep,
     ReplicasCompared,
     ReportRequested,
@@ -32,6 +34,8 @@ from trainer_sdk.group.core.member_state import MemberPhase
 from trainer_sdk.group.core.replica_digests import MOST_PARTS, digest_of
 from trainer_sdk.group.core.script_work import next_work
 from trainer_sdk.group.core.transitions import give
+from trainer_sdk.group.port import GroupFinish
+from trainer_sdk.protocol.trainer_events import FinishReason
 
 REPLICA = {"model.weight": 1, "model.bias": 2, "optimizer.0.exp_avg": 3}
 
@@ -122,6 +126,12 @@ def test_copy_that_all_agreed_on_is_offered_once_its_state_is_compared():
     left, effects = stepped(written, {**REPLICA, "model.bias": 9})
     assert left.phase is MemberPhase.OUT
     assert not any(isinstance(one, OfferState) for one in reports(effects))
+
+
+def test_trainer_that_goes_waits_for_no_comparison():
+    """Nobody is left to make it; the trainer's process would stay until the end of its grace."""
+    gone, _ = feed(copied()[0], Released())
+    assert next_work(gone) == FinishScript(finish=GroupFinish(reason=FinishReason.DRAINED))
 
 
 def test_script_that_waits_for_its_checkpoint_waits_for_no_step():
