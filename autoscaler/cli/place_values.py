@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the domain is not for --help
 
 
 class TopSubject(StrEnum):
-    """What a line of `edl top` is of."""
+    """Subject of a line of `edl top`."""
 
     JOBS = "jobs"
     NODES = "nodes"

@@ -13,7 +13,7 @@ from autoscaler.domain.cluster import JobName, NodeName, PodName, Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeTimes:
-    """When a job was last grown and last shrunk by EDL, and gave trainers back (`Cause.EFFICIENCY`).
+    """Times at which a job was last grown and last shrunk by EDL, and gave trainers back (`Cause.EFFICIENCY`).
 
     None: not since `History.since_s`.
     """

@@ -28,7 +28,7 @@ class IdleTrainer:
 
 
 class ReclaimMode(StrEnum):
-    """What is done with GPUs that pods of others hold and do not use, where their owner agreed to it."""
+    """Treatment of GPUs that pods of others hold and do not use, where their owner agreed to it."""
 
     OFF = "off"  # nothing, and nobody is told
     OBSERVE = "observe"  # it is told what would be given back, for whom, and how many GPU-hours that were

@@ -146,7 +146,7 @@ def device_numbers(devices: Sequence[DeviceReading]) -> dict[str, int]:
 
 
 def part_of(sample: NodeSample, numbers: frozenset[int]) -> NodeSample:
-    """What the sample says of the GPUs with these numbers."""
+    """Part of the sample that is of the GPUs with these numbers."""
     all_numbers = device_numbers([one.reading for one in sample.devices])
     return NodeSample(
         devices=tuple(one for one in sample.devices if all_numbers[one.reading.uuid] in numbers),

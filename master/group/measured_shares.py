@@ -46,7 +46,7 @@ def _step_time(weights: Sequence[int], speeds: Sequence[float]) -> float:
 
 
 def weights_of(state: GroupState, replicas: Sequence[Replica]) -> tuple[int, ...]:
-    """What the next record of these members says; all are equal unless the job asks for measured shares."""
+    """Weights in the next record of these members; all are equal unless the job asks for measured shares."""
     if not state.config.measures_shares:
         return (1,) * len(replicas)
     return measured_weights([one.compute_rate for one in replicas], _before(state, [one.key for one in replicas]))

@@ -32,7 +32,7 @@ class LiveReplicas:
 
     @property
     def content(self) -> dict[str, Any]:
-        """For scripts."""
+        """Comparison for scripts."""
         return {
             "step": self.step,
             "trainers": self.trainers,
@@ -43,7 +43,7 @@ class LiveReplicas:
 
     @property
     def line(self) -> str:
-        """For people."""
+        """Comparison for people, in one line."""
         if self.problem:
             return f"the job has failed: {self.problem}"
         if not self.trainers:
@@ -54,7 +54,7 @@ class LiveReplicas:
 
 
 def live_replicas_of(job: Raw, request: str) -> LiveReplicas:
-    """What the job's status says.  `request`: the name that was written to the job."""
+    """Comparison in the job's status.  `request`: the name that was written to the job."""
     told = part(job, "status", "progress", "replicas")
     failed = condition_of(job, "Failed")
     return LiveReplicas(

@@ -35,7 +35,7 @@ class UsedAmounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What is in use, by node and by NAMESPACE/NAME of a pod; a name that is missing is not known."""
+    """Resources in use, by node and by NAMESPACE/NAME of a pod; a name that is missing is not known."""
 
     nodes: Mapping[str, UsedAmounts] = field(default_factory=dict)
     pods: Mapping[str, UsedAmounts] = field(default_factory=dict)

@@ -17,7 +17,7 @@ _MEASURED_S: Final = 0.5
 
 
 async def usage_of_pods(pods: Iterable[Raw]) -> Usage:
-    """What the pods use, and their nodes, over half a second; a pod without a process is left out."""
+    """Resources that pods and their nodes use, over half a second; a pod without a process is left out."""
     pids: dict[str, int] = {}
     nodes: dict[str, str] = {}
     for raw in pods:

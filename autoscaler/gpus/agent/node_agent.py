@@ -1,4 +1,4 @@
-"""One sample of a node: the driver's reading, the owners of the devices, and the verdicts that follow."""
+"""Sampling of a node: the driver's reading, the owners of the devices, and the verdicts that follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pods do with their GPUs, out of the agents' reports: devices of EDL's trainers, and pods of others that idle.
+"""Use of GPUs by pods, out of the agents' reports: devices of EDL's trainers, and pods of others that idle.
 
 A pod is idle only while the report of its node names as many GPUs of it as it asks for, and every one of them is held:
 what is missing, old or contradicts itself is work (promise A12).  Pure.
@@ -24,7 +24,7 @@ _LONGEST_SHOWN: Final = 40  # characters of an annotation that is not understood
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consent:
-    """What the owner of a pod has agreed to.  `problem`: of an annotation that is ignored; empty: of none."""
+    """Consent of a pod's owner.  `problem`: of an annotation that is ignored; empty: of none."""
 
     after_s: float | None = None
     kept_until_unix_s: float = -inf

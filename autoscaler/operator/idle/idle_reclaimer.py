@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class ReportSource(Protocol):
-    """Where the agents' reports come from."""
+    """Source of the agents' reports."""
 
     def reports(self) -> GpuReports: ...
 
@@ -47,7 +47,7 @@ class ReportSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Notice:
-    """When a pod was told, by its UID."""
+    """Notice to a pod: when it was told, by its UID."""
 
     uid: str
     at_s: float

@@ -85,7 +85,7 @@ def why_edited(job: PlannedJob) -> str:
 
 
 def why_given_back(job: PlannedJob) -> str:
-    """Why trainers leave for the job's efficiency."""
+    """Text on why trainers leave for the job's efficiency."""
     if job.is_probing:
         return f"measures its throughput at {job.size} trainers, which tells how many pay"
     return f"beyond {job.size} each adds less than {job.spec.trainer.efficiency:g} of a trainer"

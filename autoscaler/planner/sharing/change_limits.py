@@ -41,8 +41,7 @@ def shrink_opens_at(copy: WorkingCopy, job: Job) -> float:
 
 
 def leaves_at(policy: Policy, job: Job, pod: Pod) -> float:
-    """When the pod has run long enough to be removed voluntarily: the policy's time, and for a trainer its job's time
-    too."""
+    """Instant from which the pod may be removed voluntarily: after the policy's time, for a trainer its job's too."""
     of_job_s = job.trainer.min_run_s if pod.role is Role.TRAINER else 0.0
     return pod.created_at_s + max(policy.victim_age_s, of_job_s)
 

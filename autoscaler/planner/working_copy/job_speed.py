@@ -1,4 +1,4 @@
-"""What a job's size is worth: its knee, and its speed in trainers, from the throughput that was observed (ADR 0266).
+"""Worth of a job's sizes: its knee, and its speed in trainers, from the throughput that was observed (ADR 0266).
 
 Speed is told in trainers as the job has them at its minimum: perfect scaling makes n trainers worth n. A job of which
 nothing is known scales perfectly, so that nothing changes for it.

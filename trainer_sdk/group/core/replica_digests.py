@@ -84,7 +84,7 @@ def difference(state: MemberState, record: Generation, words: Sequence[StepWord]
 
 
 def comparison(state: MemberState, words: Sequence[StepWord]) -> ReplicaComparison | None:
-    """What these words, in which nothing differs, say of the state; the one before if they do not compare it."""
+    """Comparison of the state by these words, in which nothing differs; the one before if they do not compare it."""
     given = [word.replica for word in words if word.replica]
     if state.state is None or len(given) < 2:
         return state.compared

@@ -108,7 +108,7 @@ def _key_of(pod: Raw) -> JobName:
 
 
 def _read(pod: Raw) -> Pod:
-    """What placing a pod depends on; its shape holds the node that EDL has tied it to."""
+    """Pod as its placement reads it; its shape holds the node that EDL has tied it to."""
     return Pod(
         name=PodName(key_of(pod)),
         role=Role.EXTERNAL,
