@@ -38,9 +38,6 @@ class StandInAgents:
         self._idle_since_s: dict[str, float] = {}  # by pod
         self._places: dict[str, dict[str, tuple[int, ...]]] = {node: {} for node in gpus}  # numbers by pod
         self._written: dict[str, NodeGpuReport] = {}
-        for node in gpus:
-            uid = self._core.read_node(node).metadata.uid
-            self._objects.create_cluster_custom_object(*_PATH, make_object(NodeName(node), uid))
 
     def look(self, now_s: float) -> None:
         """Write what has changed; `now_s` is of the monotonic clock."""
@@ -53,6 +50,10 @@ class StandInAgents:
             for one in self._objects.list_cluster_custom_object(*_PATH)["items"]
         }
         for node in self._gpus:
+            if node not in asked:
+                uid = self._core.read_node(node).metadata.uid
+                self._objects.create_cluster_custom_object(*_PATH, make_object(NodeName(node), uid))
+                self._written.pop(node, None)
             self._report(node, [pod for pod in pods if pod.spec.node_name == node], asked.get(node), time.time())
 
     def _report(self, node: str, pods: list[Any], asked_at_s: float | None, now_s: float) -> None:
