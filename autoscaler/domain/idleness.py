@@ -44,13 +44,13 @@ class IdlePod:
     """A pod of others whose GPUs nobody has used since `since_s`, by its node's agent; times on the cluster's clock.
 
     `after_s`: its owner agreed that they are given back once unused for so long; None: did not agree.
-    `kept_until_s`: an instant before which somebody asked to leave it alone.
+    `kept_until_s`: an instant before which somebody asked to leave it alone; None: nobody did.
     """
 
     pod: PodName
     since_s: float
     after_s: float | None = None
-    kept_until_s: float = -inf
+    kept_until_s: float | None = None
 
     def is_due(self, now_s: float) -> bool:
         """True if its owner agreed, the time that was agreed on has passed, and nobody keeps it."""
@@ -61,7 +61,8 @@ class IdlePod:
         """The instant from which it may be given back; infinity: never, as NaN and nonsense are."""
         if self.after_s is None or not SHORTEST_RECLAIM_S <= self.after_s <= LONGEST_RECLAIM_S:
             return inf
-        return max(self.since_s + self.after_s, self.kept_until_s)
+        agreed_s = self.since_s + self.after_s
+        return agreed_s if self.kept_until_s is None else max(agreed_s, self.kept_until_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

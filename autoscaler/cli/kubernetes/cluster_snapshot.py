@@ -20,20 +20,23 @@ from autoscaler.cli.kubernetes.describe_job import waiting_share_of
 from autoscaler.cli.place_values import PlannedSubmission
 from autoscaler.clusters.kubernetes.api.api_port import Api, Listing, Raw, Scope
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError
-from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, DEPLOYMENTS, TRAINING_JOBS, Kind
+from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, DEPLOYMENTS, NODE_GPUS, PODS, TRAINING_JOBS, Kind
 from autoscaler.clusters.kubernetes.cache.expectations import Expectations
 from autoscaler.clusters.kubernetes.cache.object_cache import AGED_KINDS, WATCHED_KINDS, ObjectCache
 from autoscaler.clusters.kubernetes.cluster_view import JobRuntime, ViewBuilder
 from autoscaler.clusters.kubernetes.objects.fields import part, text, unix_s
-from autoscaler.clusters.kubernetes.objects.names import master_name
+from autoscaler.clusters.kubernetes.objects.names import master_name, split_key
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import parse_workload
+from autoscaler.clusters.kubernetes.parsing.node_gpus import report_of, trim_node_gpus
 from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, parse_job, to_planner_job
-from autoscaler.domain import Job, JobState, Policy, Workload
+from autoscaler.domain import ClusterView, IdlePod, Job, JobState, PodName, Policy, Workload
+from autoscaler.domain.gpu_reports import NO_REPORTS
 from autoscaler.errors import ClusterError, InvalidSpecError
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.server_ratio import ratio_in_status
 from autoscaler.manifests.documents import read_documents
+from autoscaler.operator.idle.gpu_use import Consent, idle_pods_of, read_consent
 from autoscaler.operator.job.job_pods import own_pods, roles_of
 from autoscaler.operator.job.job_record import is_ratio_measured
 from autoscaler.operator.job.recovery import FoundJob, recover_life
@@ -100,6 +103,7 @@ async def read_cluster_snapshot(api: Api, *, title: str, now_s: float) -> Cluste
         moves_servers=setup.moves_servers,
     )
     view = views.build(now_s)
+    view = view.evolve(idle_pods=await _list_idle_pods(api, view, store, now_s))
     wrong = [f"tj/{name} is left out: {error}" for name, error in views.jobs.invalid.items()]
     wrong += [f"tj/{name} gets no pods: {why}" for name, why in views.jobs.refused.items()]
     made_by = f"{title}; {NO_HISTORY}; {setup.note}"
@@ -107,6 +111,21 @@ async def read_cluster_snapshot(api: Api, *, title: str, now_s: float) -> Cluste
     return ClusterSnapshot(
         snapshot=snapshot, origin=(NO_HISTORY, setup.note), omissions=(*notes, *wrong), classes=views.classes
     )
+
+
+async def _list_idle_pods(api: Api, view: ClusterView, store: ObjectCache, now_s: float) -> tuple[IdlePod, ...]:
+    """Pods of others that hold GPUs and do not use them; none where no agents report, or one may not read it."""
+    try:
+        listing = await api.list(NODE_GPUS)
+    except ClusterError:
+        return ()
+    found = (report_of(trim_node_gpus(raw)) for raw in listing.items)
+    reports = NO_REPORTS.changed(report for report in found if report is not None)
+
+    def consent_of(name: PodName) -> Consent:
+        return read_consent(store.get(PODS, split_key(name)) or {})
+
+    return idle_pods_of(view, reports, now_s, offset_s=0.0, consent_of=consent_of)
 
 
 def facts_of(job: KubeJob, raw: Raw, pods: Iterable[Raw], *, has_master: bool, now_s: float) -> JobRuntime:

@@ -86,7 +86,7 @@ def idle_pods_of(
                     pod=pod.name,
                     since_s=max(uses[pod.name].low_since_s + offset_s, pod.created_at_s),
                     after_s=None if consent.problem else consent.after_s,
-                    kept_until_s=consent.kept_until_unix_s + offset_s,
+                    kept_until_s=None if consent.kept_until_unix_s == -inf else consent.kept_until_unix_s + offset_s,
                 )
             )
     return tuple(found)

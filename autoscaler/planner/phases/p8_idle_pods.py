@@ -220,7 +220,7 @@ def held_text(copy: WorkingCopy, held: Sequence[HeldGpus], *, is_agreed: bool) -
     is_are = "is" if count == 1 else "are"
     text = f"{gpus} on {nodes} {is_are} held by {pods}, unused for {minutes} min"
     if not is_agreed:
-        kept = all(one.idle.kept_until_s > copy.now_s for one in held)
+        kept = all((one.idle.kept_until_s or 0.0) > copy.now_s for one in held)
         return (
             f"{text}, and kept by their owner"
             if kept

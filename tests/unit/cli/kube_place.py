@@ -66,7 +66,7 @@ class Stage:
         told = body.get("status")
         metadata = {k: v for k, v in body["metadata"].items() if k not in {"uid", "resourceVersion", "generation"}}
         made = self._runner.run(self.api.create(kind, {**body, "metadata": metadata}))
-        if told and kind in {kinds.PODS, kinds.TRAINING_JOBS, kinds.NODES}:
+        if told and kind in {kinds.PODS, kinds.TRAINING_JOBS, kinds.NODES, kinds.NODE_GPUS}:
             name, namespace = metadata["name"], metadata.get("namespace")
             change = {"status": told}
             made = self._runner.run(

@@ -1,6 +1,7 @@
 """What `edl why`, `plan` and `what-if` see of a cluster: the operator's reading of one listing of each kind."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -12,6 +13,8 @@ from autoscaler.cli.output.planner_report import why_content, why_lines
 from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError, RefusedBy
 from autoscaler.domain import JobState, PodPhase, Policy, Reclaim, Role
+from autoscaler.domain.gpu_reports import GpuReport, GpuVerdict, NodeGpuReport
+from autoscaler.gpus.report_documents import make_object, make_status
 from autoscaler.operator.process.policy_file import policy_config_map
 from autoscaler.planner import plan
 from autoscaler.planner.counterfactual import PlanInputs, explain
@@ -88,6 +91,37 @@ def test_the_view_holds_what_stands_and_plans_as_the_operator_would():
     assert decision.now == 2
     again = parse_document(format_document(to_document(found)))
     assert plan(again.view, again.policy, again.now_s) == plan(found.view, found.policy, found.now_s)
+
+
+def test_idle_pods_are_those_of_the_agents_reports_also_in_the_file():
+    """`edl what-if --reclaim-idle` knows whose GPUs are unused, and with whose consent."""
+    with stage() as (made, place):
+        now_s = time.time()
+        made.make(kinds.NODES, node())
+        status_of_pod = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        asked = {"resources": {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}}
+        alice = raw_pod(
+            "alice",
+            node="n1",
+            status=status_of_pod,
+            meta={"annotations": {"edl.dev/idle-reclaim": "30m"}},
+            containers=[{"name": "c", "image": "i", **asked}],
+        )
+        made.make(kinds.PODS, alice)
+        gpu = GpuReport(
+            uuid="GPU-1",
+            model="m",
+            verdict=GpuVerdict.HELD,
+            low_since_s=now_s - 7_200.0,
+            pods=(f"{NAMESPACE}/alice",),
+        )
+        report = NodeGpuReport(node="n1", gpus=(gpu,), reported_at_s=now_s)
+        made.make(kinds.NODE_GPUS, {**make_object("n1", ""), "status": make_status(report)})
+        found = place.snapshot()
+    [idle] = found.view.idle_pods
+    assert (idle.pod, idle.after_s) == (f"{NAMESPACE}/alice", 1_800.0)
+    again = parse_document(format_document(to_document(found)))
+    assert again.view.idle_pods == found.view.idle_pods
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def unused(name, minutes, *, after=30, kept=None):
         pod=name,
         since_s=NOW_S - 60.0 * minutes,
         after_s=None if after is None else 60.0 * after,
-        kept_until_s=float("-inf") if kept is None else NOW_S + 60.0 * kept,
+        kept_until_s=None if kept is None else NOW_S + 60.0 * kept,
     )
 
 
