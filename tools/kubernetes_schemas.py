@@ -19,6 +19,7 @@ VERSIONS: Final = {"1.30": "v0.30.14", "1.32": "v0.32.10", "1.34": "v0.34.2", "1
 KINDS: Final = (
     "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicy",
     "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBinding",
+    "io.k8s.api.apps.v1.DaemonSet",
     "io.k8s.api.apps.v1.Deployment",
     "io.k8s.api.apps.v1.StatefulSet",
     "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler",
