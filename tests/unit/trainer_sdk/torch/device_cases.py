@@ -1,11 +1,13 @@
 """What holds of an accelerator alone: `test_accelerator.py` runs these tests, on a GPU or on the deferred device."""
 
+from threading import Barrier
+
 import pytest
 import torch
 
 from master.api.identities import DatasetSpec
 from tests.harness.device_of_tests import device_of_tests
-from tests.harness.thread_group import ThreadGroup, ThreadSums
+from tests.harness.thread_group import WAIT_S, ThreadGroup, ThreadSums
 from tests.harness.torch_training import Script, assert_same_bits, train_group, whole_loop
 from trainer_sdk import torch as edl_torch
 from trainer_sdk.errors import UsageError
@@ -133,7 +135,7 @@ class Failing(Script):
 
     def round(self, loader, x, y):
         self.rounds = getattr(self, "rounds", 0) + 1
-        if self.rank == 1 and self.rounds == 3:
+        if self.rounds == 3:
             self.fail(self)
         super().round(loader, x, y)
 
@@ -156,9 +158,13 @@ def test_device_that_fails_in_a_step_writes_no_parameter(deferred):
         scripts.append(Failing(rank))
         return scripts[-1]
 
+    both = Barrier(2)
+
     def fail(script):
-        group.sums[2].abort()  # as the group hears of a member that raises
-        deferred.fail("device-side assert triggered")
+        both.wait(WAIT_S)  # the device is one for both: nobody is in the update of the step before
+        if script.rank == 1:
+            group.sums[2].abort()  # as the group hears of a member that raises
+            deferred.fail("device-side assert triggered")
 
     Failing.fail = staticmethod(fail)
     with pytest.raises(torch.AcceleratorError, match="device-side assert"):
