@@ -69,6 +69,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
             "runtimeClassName": "nvidia",
         },
         "metrics": {"podMonitor": {"enabled": True}},
+        "policy": {"idleReclaim": "act"},
     },
     "bare": {
         "crd": {"install": False},

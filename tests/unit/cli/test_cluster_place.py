@@ -11,7 +11,7 @@ from autoscaler.cli.output.formats import format_objects
 from autoscaler.cli.output.object_tables import GrowingTable
 from autoscaler.cli.place_values import JobFacts, LogOptions, PodSelector, SizeRequest
 from autoscaler.clusters.kubernetes.api import kinds
-from autoscaler.clusters.kubernetes.objects.labels import COMPARE
+from autoscaler.clusters.kubernetes.objects.labels import COMPARE, KEEP_UNTIL
 from tests.unit.cli.kube_place import NAMESPACE, STATUS, node, raw_pod, stage, status
 
 
@@ -23,6 +23,20 @@ def digits():
         made.make_trainers(made.make_job(), 2)
         made.make(kinds.PODS, raw_pod("web-1", node="n1"))
         yield made, place
+
+
+def test_keep_writes_until_when_a_pod_is_left_alone(digits):
+    """It can be taken back, and names who is not there."""
+    made, place = digits
+
+    def kept():
+        return made.server.get(kinds.PODS, NAMESPACE, "web-1")["metadata"]["annotations"].get(KEEP_UNTIL)
+
+    assert re.fullmatch(r"pod/web-1 is kept until \d{4}-\d\d-\d\dT.*Z", place.keep_pod("web-1", 7200))
+    assert place.keep_pod("web-1", 7200).endswith(kept())
+    place.keep_pod("web-1", 0)
+    assert kept() is None
+    assert "web-9" in refused(Exit.NOT_FOUND, place.keep_pod, "web-9", 60)
 
 
 def refused(code, call, *words, **fields):
