@@ -30,13 +30,14 @@ def draw(scene: IdleScene, file: Path) -> None:
             for begin, end, whom, computes in lane.spans:
                 alpha = 1.0 if computes else 0.25
                 axes.barh(number, end - begin, left=begin, height=0.8, color=COLOURS[whom], alpha=alpha, linewidth=0)
-        for at, text in MARKS:
+        for number, (at, text) in enumerate(MARKS):
             axes.axvline(at, color="black", linewidth=0.6, linestyle=":")
-            axes.text(at + 0.5, len(scene.lanes) - 0.4, text, fontsize=7, va="bottom")
+            row = 0.6 * (number % 2)  # neighbours would touch
+            axes.text(at + 0.5, len(scene.lanes) - 0.4 + row, text, fontsize=7, va="bottom")
         for whom, colour in COLOURS.items():
             axes.barh(0, 0, color=colour, label=whom)
         axes.barh(0, 0, color="black", alpha=0.25, label="held, unused")
-        axes.set(xlim=(0, MINUTES), ylim=(-0.6, len(scene.lanes) + 0.6), xlabel="minutes", ylabel="GPU")
+        axes.set(xlim=(0, MINUTES), ylim=(-0.6, len(scene.lanes) + 1.0), xlabel="minutes", ylabel="GPU")
         axes.set_yticks(range(len(scene.lanes)))
         figure.legend(loc="outside lower center", ncols=5, frameon=False)
         figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else {})
