@@ -70,6 +70,7 @@ class GuardedTask(StrEnum):
     STATUS = "status"
     WRITE_STATUS = "write status"
     EVENT = "event"
+    IDLE_GPUS = "idle GPUs"  # join reports with its pods, or give back what a pod of others does not use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -265,6 +265,7 @@ class LeaderTerm:
             events=self.events,
             metrics=metrics,
             policy=policy,
+            errors=self.errors,
             view=self.cluster.view,
             set_use=self._set_gpu_use,
             clock=self._clock,

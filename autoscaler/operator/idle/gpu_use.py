@@ -11,13 +11,20 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from autoscaler.clusters.kubernetes.objects.fields import Raw, part, unix_s
-from autoscaler.clusters.kubernetes.objects.labels import IDLE_RECLAIM, KEEP_UNTIL
-from autoscaler.domain import ClusterView, IdlePod, Pod, PodName, PodPhase, Role
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, STATEFUL_SETS, Kind
+from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, part, text, unix_s
+from autoscaler.clusters.kubernetes.objects.labels import IDLE_MINIMUM, IDLE_RECLAIM, KEEP_UNTIL
+from autoscaler.domain import ClusterView, IdlePod, NodeName, Pod, PodName, PodPhase, Role
 from autoscaler.domain.gpu_reports import GpuReports, GpuVerdict
 from autoscaler.domain.idleness import LONGEST_RECLAIM_S, SHORTEST_RECLAIM_S
 from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.quantities import parse_duration_s
+
+LOW_FOR_S: Final = 120.0
+"""Age up to which a report may cost an EDL trainer its place: a drain loses no sample.  Of others' pods: `FRESH_S`."""
+ASKED_AFTER_S: Final = 30.0
+"""Age after which another is asked for, which comes within half a minute."""
+MOST_ASKED: Final = 8  # nodes, each time
 
 _LONGEST_SHOWN: Final = 40  # characters of an annotation that is not understood
 
@@ -40,8 +47,11 @@ class PodUse:
     is_low: bool = True
 
 
+Uses = Mapping[tuple[PodName, NodeName | None], PodUse]
+
+
 def read_consent(raw: Raw) -> Consent:
-    """Return what a pod's annotations say.  Nonsense is no consent."""
+    """Return what a pod's annotations say.  Nonsense is no consent, and neither is it of a pod that would come back."""
     annotations = part(raw, "metadata", "annotations")
     wanted, kept = annotations.get(IDLE_RECLAIM), annotations.get(KEEP_UNTIL)
     kept_until_s = -inf if kept is None else unix_s(str(kept))
@@ -54,17 +64,46 @@ def read_consent(raw: Raw) -> Consent:
         after_s = parse_duration_s(str(wanted)[:_LONGEST_SHOWN])
     except ValueError as error:
         return Consent(kept_until_unix_s=kept_until_s, problem=f"{IDLE_RECLAIM} is ignored: {error}")
+    owner = controller_of(raw)
+    if owner and (scalable_owner(raw, owner) is None or annotations.get(IDLE_MINIMUM) != "0"):
+        problem = f"{IDLE_RECLAIM} is ignored: its {text(owner, 'kind')} would create the pod again"
+        return Consent(kept_until_unix_s=kept_until_s, problem=f'{problem}; {IDLE_MINIMUM}: "0" lets EDL scale it')
     if not SHORTEST_RECLAIM_S <= after_s <= LONGEST_RECLAIM_S:
         problem = f"{IDLE_RECLAIM} is ignored: {str(wanted)[:_LONGEST_SHOWN]!r} is not between 1m and 720h"
         return Consent(kept_until_unix_s=kept_until_s, problem=problem)
     return Consent(after_s=after_s, kept_until_unix_s=kept_until_s)
 
 
+def scalable_owner(raw: Raw, owner: Raw) -> tuple[Kind, str] | None:
+    """Return the Deployment or StatefulSet of a pod; None for other controllers."""
+    name = text(owner, "name")
+    if text(owner, "kind") == "StatefulSet":
+        return STATEFUL_SETS, name
+    revision = text(raw, "metadata", "labels", "pod-template-hash")
+    if text(owner, "kind") == "ReplicaSet" and revision and name.endswith(f"-{revision}"):
+        return DEPLOYMENTS, name.removesuffix(f"-{revision}")
+    return None
+
+
 def devices_of(view: ClusterView, reports: GpuReports, now_unix_s: float) -> Mapping[PodName, Device]:
-    """Return what the devices of EDL's trainers do, of those whose node reports."""
+    """Return what the devices of EDL's trainers do, of those whose node reports.
+
+    LOW takes a trainer's excuse away, so it needs a recent report: an older one says neither that nor the contrary.
+    """
     uses = use_of_pods(reports, now_unix_s)
     trainers = (pod for pod in _with_gpus(view.pods, reports) if pod.role is Role.TRAINER)
-    return {pod.name: Device.LOW if _is_low(pod, uses) else Device.BUSY for pod in trainers}
+    return {pod.name: _device_of(pod, uses, _age_s(pod, reports, now_unix_s)) for pod in trainers}
+
+
+def nodes_to_ask(view: ClusterView, reports: GpuReports, now_unix_s: float) -> tuple[NodeName, ...]:
+    """Return the nodes whose report says that a trainer's device does nothing, and will soon be too old to say so."""
+    uses = use_of_pods(reports, now_unix_s)
+    nodes = {
+        pod.node
+        for pod in _with_gpus(view.pods, reports)
+        if pod.role is Role.TRAINER and _is_low(pod, uses) and _age_s(pod, reports, now_unix_s) > ASKED_AFTER_S
+    }
+    return tuple(sorted(node for node in nodes if node is not None))[:MOST_ASKED]
 
 
 def idle_pods_of(
@@ -84,7 +123,7 @@ def idle_pods_of(
             found.append(
                 IdlePod(
                     pod=pod.name,
-                    since_s=max(uses[pod.name].low_since_s + offset_s, pod.created_at_s),
+                    since_s=max(uses[pod.name, pod.node].low_since_s + offset_s, pod.created_at_s),
                     after_s=None if consent.problem else consent.after_s,
                     kept_until_s=None if consent.kept_until_unix_s == -inf else consent.kept_until_unix_s + offset_s,
                 )
@@ -92,13 +131,16 @@ def idle_pods_of(
     return tuple(found)
 
 
-def use_of_pods(reports: GpuReports, now_unix_s: float) -> Mapping[PodName, PodUse]:
-    """Return what is known of each pod that has a GPU."""
-    uses: dict[PodName, PodUse] = {}
-    for name, _, gpu in reports.of_pods(now_unix_s):
-        before = uses.get(name, PodUse())
+def use_of_pods(reports: GpuReports, now_unix_s: float) -> Uses:
+    """Return what is known of each pod that has a GPU, by the report of each node that names it.
+
+    Another node's report says nothing of a pod: it may be an old one of a pod of the same name, or of a hostile agent.
+    """
+    uses: dict[tuple[PodName, NodeName | None], PodUse] = {}
+    for name, node, gpu in reports.of_pods(now_unix_s):
+        before = uses.get((name, node), PodUse())
         since_s = inf if gpu.low_since_s is None else gpu.low_since_s
-        uses[name] = PodUse(
+        uses[name, node] = PodUse(
             gpus=before.gpus + 1,
             low_since_s=max(before.low_since_s, since_s),
             is_low=before.is_low and gpu.verdict is GpuVerdict.HELD and since_s < inf,
@@ -110,6 +152,17 @@ def _with_gpus(pods: Iterable[Pod], reports: GpuReports) -> Iterator[Pod]:
     return (pod for pod in pods if pod.requests.gpu_count and pod.node is not None and pod.node in reports.by_node)
 
 
-def _is_low(pod: Pod, uses: Mapping[PodName, PodUse]) -> bool:
-    use = uses.get(pod.name)
+def _is_low(pod: Pod, uses: Uses) -> bool:
+    use = uses.get((pod.name, pod.node))
     return use is not None and use.is_low and use.gpus >= pod.requests.gpu_count
+
+
+def _device_of(pod: Pod, uses: Uses, age_s: float) -> Device:
+    if not _is_low(pod, uses):
+        return Device.BUSY
+    return Device.LOW if age_s <= LOW_FOR_S else Device.UNKNOWN
+
+
+def _age_s(pod: Pod, reports: GpuReports, now_unix_s: float) -> float:
+    """Return the age of the report of the pod's node; of a clock that is ahead it counts as much as of one behind."""
+    return inf if pod.node is None else abs(now_unix_s - reports.by_node[pod.node].reported_at_s)

@@ -13,26 +13,38 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions, Subresource
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVICTIONS, PODS, STATEFUL_SETS, Kind
+from autoscaler.clusters.kubernetes.api.kinds import EVICTIONS, PODS
 from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache
-from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, integer, part, text, to_time
-from autoscaler.clusters.kubernetes.objects.labels import IDLE_MINIMUM
+from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, integer, text, to_time
 from autoscaler.clusters.kubernetes.objects.names import split_key
 from autoscaler.domain import ClusterView, IdlePod, IdleReclaim, NodeName, PodName, Policy, ReclaimMode
 from autoscaler.domain.gpu_reports import GpuReports
 from autoscaler.errors import ClusterError
+from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 from autoscaler.jobs.trainer_ledger import Device
-from autoscaler.operator.idle.gpu_use import Consent, devices_of, idle_pods_of, read_consent
+from autoscaler.operator.idle.gpu_use import (
+    Consent,
+    devices_of,
+    idle_pods_of,
+    nodes_to_ask,
+    read_consent,
+    scalable_owner,
+)
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.store.event_recorder import EventRecorder, JobEvent, PodSubject
 
 TICK_S: Final = 1.0
 REFRESH_S: Final = 5.0
 MOST_AT_ONCE: Final = 8  # deeds in one tick
+DONE_PAUSE_S: Final = 3600.0  # a pod that was told to leave, or cannot be spared
+REFUSED_PAUSE_S: Final = 600.0  # one whose removal the API server refused
+
+OF_ALL: Final = object_key("reports on GPUs", "", "all")
+"""Faults where all reports are joined with all pods."""
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +78,7 @@ class IdleReclaimer:
         events: EventRecorder,
         metrics: Metrics,
         policy: Policy,
+        errors: JobErrors,
         view: Callable[[], ClusterView],
         set_use: Callable[[Mapping[PodName, Device], tuple[IdlePod, ...]], None],
         clock: Callable[[], float],
@@ -73,11 +86,11 @@ class IdleReclaimer:
     ) -> None:
         self._api, self._cache, self._source = api, cache, source
         self._events, self._metrics, self._policy = events, metrics, policy
-        self._view, self._set_use = view, set_use
+        self._errors, self._view, self._set_use = errors, view, set_use
         self._clock, self._offset_s = clock, offset_s
         self._wanted: dict[PodName, IdleReclaim] = {}
         self._notices: dict[PodName, _Notice] = {}
-        self._done: dict[str, float] = {}  # by UID: pods that were told to leave
+        self._let_be_until_s: dict[str, float] = {}  # by UID: pods that were told to leave, or may not leave now
         self._told_problems: dict[PodName, str] = {}
         self._counted_at_s = clock()
 
@@ -86,7 +99,9 @@ class IdleReclaimer:
         next_refresh_s = 0.0
         while True:
             if self._clock() >= next_refresh_s:
-                self.refresh()
+                with self._errors.isolate(OF_ALL, GuardedTask.IDLE_GPUS):
+                    self.refresh()
+                    await self._ask_for_reports()
                 next_refresh_s = self._clock() + REFRESH_S
             await self.act()
             await asyncio.sleep(TICK_S)
@@ -109,14 +124,36 @@ class IdleReclaimer:
         self._count_unused()
         deeds = 0
         for name, reclaim in tuple(self._wanted.items()):
-            raw = self._raw(name)
-            if raw is None or text(raw, "metadata", "uid") in self._done or deeds >= MOST_AT_ONCE:
+            key = object_key("pod", *split_key(name))
+            if deeds >= MOST_AT_ONCE or self._errors.is_paused(key, GuardedTask.IDLE_GPUS):
                 continue
-            notice = self._notice(name, reclaim, raw)
-            due_s = notice.at_s + self._policy.idle_notice_s
-            if self._acts and self._clock() >= due_s and await self._is_still_idle(name, reclaim, due_s):
-                deeds += 1
-                await self._give_back(name, reclaim, raw)
+            with self._errors.isolate(key, GuardedTask.IDLE_GPUS):
+                deeds += await self._act_on(name, reclaim)
+
+    async def _act_on(self, name: PodName, reclaim: IdleReclaim) -> bool:
+        """Tell one pod, or carry out what is due; True if its GPUs were to be given back now."""
+        raw = self._raw(name)
+        if raw is None or text(raw, "metadata", "uid") in self._let_be_until_s:
+            return False
+        notice = self._notice(name, reclaim, raw)
+        due_s = notice.at_s + self._policy.idle_notice_s
+        if not self._acts or self._clock() < due_s or not await self._is_still_idle(name, reclaim, due_s):
+            return False
+        if await self._is_still_agreed(name, raw):
+            await self._give_back(name, reclaim, raw)
+        return True
+
+    async def _ask_for_reports(self) -> None:
+        """Ask for reports on trainers whose devices do nothing, so that the ledger is judged by recent ones."""
+        now_unix_s = self._clock() - self._offset_s
+        for node in nodes_to_ask(self._view(), self._source.reports(), now_unix_s):
+            await self._ask_for_report(node, now_unix_s)
+
+    async def _ask_for_report(self, node: NodeName, now_unix_s: float) -> None:
+        try:
+            await self._source.ask_for_report(node, now_unix_s)
+        except ClusterError as error:
+            log.warning("node %s was not asked for a report on its GPUs: %s", node, error)
 
     @property
     def _acts(self) -> bool:
@@ -148,13 +185,24 @@ class IdleReclaimer:
         report = reports.by_node.get(reclaim.node)
         is_new = report is not None and report.reported_at_s >= due_s - self._offset_s
         if report is None or not (is_new and report.is_fresh(now_unix_s)):
-            try:
-                await self._source.ask_for_report(reclaim.node, now_unix_s)
-            except ClusterError as error:
-                log.warning("node %s was not asked for a report on its GPUs: %s", reclaim.node, error)
+            await self._ask_for_report(reclaim.node, now_unix_s)
             return False
         idle = idle_pods_of(self._view(), reports, now_unix_s, offset_s=self._offset_s, consent_of=self._consent_of)
         return any(one.pod == name and one.is_due(now_s) for one in idle)
+
+    async def _is_still_agreed(self, name: PodName, raw: Raw) -> bool:
+        """Read the pod's annotations at the API server: a watch may be late, and a veto counts at once."""
+        namespace, pod = split_key(name)
+        try:
+            live = await self._api.get(PODS, pod, namespace=namespace)
+        except ClusterError as error:
+            log.warning("pod %s keeps its unused GPUs: it cannot be read: %s", name, error)
+            return False
+        consent, now_unix_s = read_consent(live), self._clock() - self._offset_s
+        is_same = text(live, "metadata", "uid") == text(raw, "metadata", "uid")
+        return (
+            is_same and not consent.problem and consent.after_s is not None and consent.kept_until_unix_s <= now_unix_s
+        )
 
     async def _give_back(self, name: PodName, reclaim: IdleReclaim, raw: Raw) -> None:
         namespace, pod = split_key(name)
@@ -169,11 +217,11 @@ class IdleReclaimer:
                 how = "its owner was scaled to 0"
             else:
                 how = ""
-        except ClusterError as error:
+        except ClusterError as error:  # such as a disruption budget: others are asked meanwhile
             log.warning("pod %s keeps its unused GPUs: %s", name, error)
-            del self._notices[name]  # told anew before the next try
+            self._let_be(name, uid, REFUSED_PAUSE_S)
             return
-        self._done[uid] = self._clock()
+        self._let_be(name, uid, DONE_PAUSE_S)
         if not how:
             message = f"its GPUs are unused, and {reclaim.beneficiary} waits for them; its {text(owner, 'kind')} would "
             self._emit(raw, "IdleGpusKept", f"{message}create it again, so nothing is done", is_warning=False)
@@ -181,15 +229,20 @@ class IdleReclaimer:
         self._metrics.count_idle_reclaim(reclaim.gpu_count)
         self._emit(raw, "IdleGpusGivenBack", f"{how}: its GPUs went unused to {reclaim.beneficiary}", is_warning=True)
 
+    def _let_be(self, name: PodName, uid: str, pause_s: float) -> None:
+        """Neither plan with the pod nor act on it for so long; it is told anew after that."""
+        self._let_be_until_s[uid] = self._clock() + pause_s
+        self._notices.pop(name, None)  # a plan made meanwhile may have dropped it
+
     async def _scale_down(self, namespace: str, raw: Raw, owner: Raw) -> bool:
-        """Scale the owner of a single replica to 0, if the pod declares that; return False for any other."""
-        found = _scalable_owner(raw, owner)
-        if found is None or part(raw, "metadata", "annotations").get(IDLE_MINIMUM) != "0":
+        """Scale the owner of a single replica to 0; return False for any other, also while a second pod is there."""
+        found = scalable_owner(raw, owner)
+        if found is None:
             return False
         kind, name = found
         scale = await self._api.get(kind, name, namespace=namespace, subresource=Subresource.SCALE)
-        if integer(scale, "spec", "replicas") != 1:
-            return False
+        if integer(scale, "spec", "replicas") != 1 or integer(scale, "status", "replicas") > 1:
+            return False  # during an update the new pod may compute already
         only = Preconditions(resource_version=text(scale, "metadata", "resourceVersion") or None)
         change = {"spec": {"replicas": 0}}
         await self._api.patch(kind, name, change, namespace=namespace, only=only, subresource=Subresource.SCALE)
@@ -201,7 +254,7 @@ class IdleReclaimer:
         gpus = sum(one.gpu_count for one in self._wanted.values())
         self._metrics.count_unused_gpus(gpus, max(0.0, now_s - self._counted_at_s))
         self._counted_at_s = now_s
-        self._done = {uid: at_s for uid, at_s in self._done.items() if now_s - at_s < 3600.0}
+        self._let_be_until_s = {uid: until_s for uid, until_s in self._let_be_until_s.items() if now_s < until_s}
 
     def _consent_of(self, name: PodName) -> Consent:
         raw = self._raw(name)
@@ -209,7 +262,8 @@ class IdleReclaimer:
         if raw is not None and consent.problem and self._told_problems.get(name) != consent.problem:
             self._told_problems[name] = consent.problem
             self._emit(raw, "IdleReclaimIgnored", consent.problem, is_warning=True)
-        return consent
+        is_let_be = raw is not None and text(raw, "metadata", "uid") in self._let_be_until_s
+        return replace(consent, after_s=None) if is_let_be else consent
 
     def _raw(self, name: PodName) -> Raw | None:
         return self._cache.get(PODS, split_key(name))
@@ -218,14 +272,3 @@ class IdleReclaimer:
         name, namespace, uid = (text(raw, "metadata", field) for field in ("name", "namespace", "uid"))
         subject = PodSubject(name=name, namespace=namespace, uid=uid)
         self._events.emit(subject, JobEvent(reason=reason, message=message, is_warning=is_warning))
-
-
-def _scalable_owner(raw: Raw, owner: Raw) -> tuple[Kind, str] | None:
-    """Return the Deployment or StatefulSet of a pod; None for other controllers."""
-    name = text(owner, "name")
-    if text(owner, "kind") == "StatefulSet":
-        return STATEFUL_SETS, name
-    revision = text(raw, "metadata", "labels", "pod-template-hash")
-    if text(owner, "kind") == "ReplicaSet" and revision and name.endswith(f"-{revision}"):
-        return DEPLOYMENTS, name.removesuffix(f"-{revision}")
-    return None

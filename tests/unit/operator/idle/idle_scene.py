@@ -8,6 +8,7 @@ from autoscaler.clusters.kubernetes.objects.fields import to_time
 from autoscaler.clusters.kubernetes.objects.labels import IDLE_MINIMUM, IDLE_RECLAIM, KEEP_UNTIL
 from autoscaler.domain import Pod, PodPhase, ReclaimMode, Role, Tier
 from autoscaler.domain.gpu_reports import NO_REPORTS, GpuReport, GpuVerdict, NodeGpuReport
+from autoscaler.fault_isolation import JobErrors
 from autoscaler.operator.idle.idle_reclaimer import IdleReclaimer
 from autoscaler.operator.metrics import Metrics
 from autoscaler.planner import plan
@@ -60,6 +61,7 @@ class IdleScene:
             events=self.events,
             metrics=self.metrics,
             policy=policy,
+            errors=JobErrors(lambda: self.now_unix_s + OFFSET_S),
             view=self.view,
             set_use=lambda devices, idle: setattr(self, "use", (devices, idle)),
             clock=lambda: self.now_unix_s + OFFSET_S,

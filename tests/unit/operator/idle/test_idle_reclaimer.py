@@ -4,10 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.kubernetes.api.kinds import STATEFUL_SETS
-from autoscaler.domain import ReclaimMode
-from autoscaler.domain.gpu_reports import FRESH_S, GpuVerdict
-from tests.unit.operator.idle.idle_scene import ACT, IdleScene
+from autoscaler.clusters.kubernetes.api.api_port import Subresource
+from autoscaler.clusters.kubernetes.api.kinds import EVICTIONS, STATEFUL_SETS
+from autoscaler.domain import Pod, PodPhase, ReclaimMode, Role, Tier
+from autoscaler.domain.gpu_reports import FRESH_S, GpuReport, GpuVerdict, NodeGpuReport
+from autoscaler.errors import ClusterError
+from autoscaler.jobs.trainer_ledger import Device
+from autoscaler.operator.idle.gpu_use import LOW_FOR_S, Consent, devices_of, idle_pods_of, nodes_to_ask
+from tests.unit.clusters.memory_cluster import MemoryCluster
+from tests.unit.operator.idle.idle_scene import ACT, OFFSET_S, START_S, IdleScene
+from tests.unit.planner.setups import job, node, shape
 
 NOTICE_S = ACT.idle_notice_s
 
@@ -139,26 +145,130 @@ SET = {"kind": "StatefulSet", "name": "alice-notebook"}
 
 
 @pytest.mark.parametrize(
-    ("owner", "minimum", "replicas", "after"),
+    ("owner", "minimum", "replicas", "there", "told"),
     [
-        (SET, "0", 1, 0),
-        (SET, None, 1, 1),  # not declared: it would be created again
-        (SET, "0", 3, 3),  # the others may compute
-        ({"kind": "Job", "name": "alice-notebook"}, "0", 1, 1),
+        (SET, "0", 1, 1, "IdleGpusGivenBack"),
+        (SET, None, 1, 1, "IdleReclaimIgnored"),  # not declared: it would be created again
+        (SET, "0", 3, 3, "IdleGpusKept"),  # the others may compute
+        (SET, "0", 1, 2, "IdleGpusKept"),  # amid an update: the new one may compute
+        ({"kind": "Job", "name": "alice-notebook"}, "0", 1, 1, "IdleReclaimIgnored"),
     ],
 )
-async def test_the_owner_of_a_single_replica_is_scaled_if_it_declares_that(owner, minimum, replicas, after):
+async def test_the_owner_of_a_single_replica_is_scaled_if_it_declares_that(owner, minimum, replicas, there, told):
     """A pod with a controller is never evicted: its successor would take the GPU again."""
     scene = await scene_of(owner=owner)
     body = {"metadata": {"name": "alice-notebook", "namespace": "nb"}, "spec": {"replicas": replicas}}
     await scene.api.create(STATEFUL_SETS, body)
+    status = {"status": {"replicas": there}}
+    await scene.api.patch(STATEFUL_SETS, "alice-notebook", status, namespace="nb", subresource=Subresource.STATUS)
     if minimum is not None:
         await scene.annotate("alice", minimum=minimum)
     await pass_time(scene, 2 * NOTICE_S, alice=90)
     assert scene.names() == ["alice", "bob"]  # the controller ends its pod, not EDL
     found = await scene.api.get(STATEFUL_SETS, "alice-notebook", namespace="nb")
-    assert found["spec"]["replicas"] == after
-    assert len(scene.said("IdleGpusGivenBack" if after != replicas else "IdleGpusKept")) == 1
+    assert found["spec"]["replicas"] == (0 if told == "IdleGpusGivenBack" else replicas)
+    assert scene.said(told).count("alice") == 1
+
+
+async def test_a_pod_that_cannot_leave_blocks_no_other():
+    """Its disruption budget refuses, or its controller would create it again: the next longest unused one is asked."""
+    scene = await scene_of(owner={"kind": "Job", "name": "sweep"}, gpus=6, pods=3)
+    await scene.add("carol", {"edl.dev/idle-reclaim": "30m"})
+    await pass_time(scene, 2 * NOTICE_S, alice=90, bob=90, carol=60)
+    assert scene.names() == ["alice", "bob"]
+
+
+async def test_a_refused_eviction_is_no_end_of_the_term_and_another_pod_is_asked():
+    """Also where a plan without the pod is made while the API server answers."""
+    scene = await scene_of()
+    create = scene.api.create
+
+    async def refuse(kind, body):
+        if kind == EVICTIONS and body["metadata"]["name"] == "alice":
+            scene.reclaimer.handle_decisions(())
+            raise ClusterError("Cannot evict pod as it would violate the pod's disruption budget.")
+        return await create(kind, body)
+
+    scene.api.create = refuse
+    await pass_time(scene, 3 * NOTICE_S, alice=90, bob=60)
+    assert scene.names() == ["alice"]
+
+
+async def test_a_bug_with_one_pod_stops_nobody_else():
+    """The task runs in the leader's group: an exception would end the term."""
+    scene = await scene_of()
+    create = scene.api.create
+
+    async def fail(kind, body):
+        if kind == EVICTIONS and body["metadata"]["name"] == "alice":
+            raise RuntimeError("bug")
+        return await create(kind, body)
+
+    scene.api.create = fail
+    await pass_time(scene, 2 * NOTICE_S, alice=90, bob=60)
+    assert scene.names() == ["alice", "bob"]
+    await pass_time(scene, 2 * NOTICE_S, bob=60)
+    assert scene.names() == ["alice"]
+
+
+async def test_a_keep_that_the_watch_has_not_shown_is_honoured():
+    """The pod is read once more at the API server before the deed."""
+    scene = await scene_of()
+    await pass_time(scene, NOTICE_S, alice=90)
+    late = {name: scene.reclaimer._raw(f"nb/{name}") for name in ("alice", "bob")}
+    await scene.keep("alice", 3_600)
+    scene.reclaimer._raw = lambda name: late[name.split("/")[1]]
+    await pass_time(scene, 60, alice=90)
+    assert scene.names() == ["alice", "bob"]
+
+
+def test_a_report_of_another_node_says_nothing_of_a_pod():
+    """An old report of a node that is gone still names a pod that was created again elsewhere."""
+    scene = IdleScene()
+    low = GpuReport(uuid="u", model="H100", verdict=GpuVerdict.HELD, low_since_s=START_S - 7_200, pods=("nb/alice",))
+    elsewhere = NodeGpuReport(node="m", gpus=(low,), reported_at_s=START_S)
+    here = NodeGpuReport(node="n", gpus=(), reported_at_s=START_S)
+    pod = Pod(
+        name="nb/alice",
+        role=Role.EXTERNAL,
+        tier=Tier.EXTERNAL,
+        shape=shape(100, gpu=1),
+        phase=PodPhase.READY,
+        node="n",
+        created_at_s=-1e6,
+    )
+    view = MemoryCluster([node("n", 8_000, gpu=4)], [], pods=[pod]).view()
+    reports = scene.source_reports.changed([elsewhere, here])
+    assert idle_pods_of(view, reports, START_S, offset_s=OFFSET_S, consent_of=lambda _: Consent(after_s=60.0)) == ()
+
+
+@pytest.mark.parametrize(
+    ("age_s", "verdict", "device", "asked"),
+    [
+        (0, GpuVerdict.HELD, Device.LOW, ()),
+        (60, GpuVerdict.HELD, Device.LOW, ("n",)),
+        (LOW_FOR_S + 1, GpuVerdict.HELD, Device.UNKNOWN, ("n",)),
+        (0, GpuVerdict.ACTIVE, Device.BUSY, ()),
+        (60, GpuVerdict.ACTIVE, Device.BUSY, ()),
+    ],
+)
+def test_an_old_report_takes_no_excuse_from_a_trainer(age_s, verdict, device, asked):
+    """Its agent may have died before the script began to evaluate; another report is asked for in time."""
+    low_since_s = START_S - 7_200 if verdict is GpuVerdict.HELD else None
+    gpu = GpuReport(uuid="u", model="H100", verdict=verdict, low_since_s=low_since_s, pods=("gang-trainer-0",))
+    reports = IdleScene().source_reports.changed([NodeGpuReport(node="n", gpus=(gpu,), reported_at_s=START_S - age_s)])
+    trainer = Pod(
+        name="gang-trainer-0",
+        role=Role.TRAINER,
+        tier=Tier.CORE,
+        job="gang",
+        shape=shape(100, gpu=1),
+        phase=PodPhase.READY,
+        node="n",
+    )
+    cluster = MemoryCluster([node("n", 8_000, gpu=4)], [job("gang", gpu=1)], pods=[trainer])
+    assert devices_of(cluster.view(), reports, START_S) == {"gang-trainer-0": device}
+    assert nodes_to_ask(cluster.view(), reports, START_S) == asked
 
 
 async def test_what_the_operator_is_told_of_its_own_trainers_follows_the_reports():
