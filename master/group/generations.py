@@ -5,6 +5,7 @@ Everything is derived from the record and from what members report, so any later
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Final
 
 from master.api.messages.generations import (
@@ -207,11 +208,19 @@ def _within_batch(state: GroupState, replicas: tuple[Replica, ...], before: Gene
 
 
 def _takers(state: GroupState, chosen: tuple[Replica, ...], before: Generation | None) -> frozenset[MemberKey]:
-    """Members that are known to lack what another one holds; those of `before` move on while the record is written."""
+    """Members that are known to lack what another one holds; those of `before` move on while the record is written.
+
+    None if too few would be left to compute: a share grows beyond what it was before only to twice the usual one, since
+    a larger one may not fit into memory, and takes as long as several steps.
+    """
     held = {one.key: one.state for one in chosen if one.state is not None and one.state.lineage == state.number}
     old, newest = frozenset(keys_of(before)), max(held.values(), default=None)
-    lacking = (one.key for one in chosen if one.key not in old and held.get(one.key) != newest)
-    return frozenset(lacking) if newest is not None and newest >= state.head_state.state else frozenset()
+    if newest is None or newest < state.head_state.state:
+        return frozenset()
+    lacking = frozenset(one.key for one in chosen if one.key not in old and held.get(one.key) != newest)
+    computed = len(state.current.members) if state.current else len(chosen)
+    is_enough = len(chosen) - len(lacking) >= min(computed, ceil(len(chosen) / 2))
+    return lacking if is_enough else frozenset()
 
 
 def handle_recorded(turn: GroupTurn, write: RecordGeneration) -> None:

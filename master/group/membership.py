@@ -22,7 +22,8 @@ SEVERED_NS: Final = SECOND // 20
 Only beside a survivor that has reported: at most one step is lost should the process live (rule 69).
 """
 SILENT_STEPS: Final = 10  # median steps
-SILENT_REPORTS: Final = 4  # reports that a process alone owes
+SILENT_REPORTS: Final = 4  # reports that a process alone owes, or one in its script
+SILENT_REPORTS_IN_STEP: Final = 2  # and one that all others wait for in a usual step
 LOADING_NS: Final = 600 * SECOND
 """How long a member that lives and reports may wait for its data loader, while the others wait for it."""
 _WAITING: Final = frozenset({GroupPhase.REDUCE, GroupPhase.SYNC})
@@ -147,7 +148,8 @@ def _silences_in(state: GroupState, members: list[Replica], usual_ns: int) -> It
 
     A member says nothing, or it holds back others that wait.  A usual step's time is enough for the last one that has
     not contributed to its step; any other is in its script, waits for its data, or is not the only one that is late.
-    It is enough as well for one that says nothing while all others wait in one usual step.
+    It is enough as well for one that says nothing in a usual step while all others wait in it, or twice that in its
+    script, where a library may keep the process from reporting.
     """
     contributed = Counter(_step(one) for one in members if one.phase is GroupPhase.REDUCE)
     newest = max(contributed, default=-1)
@@ -161,7 +163,8 @@ def _silences_in(state: GroupState, members: list[Replica], usual_ns: int) -> It
         quiet_ns = max(_limit_ns(state, one, usual_ns), SILENT_REPORTS * state.config.report_every_ns)
         others_wait = contributed[newest] - (one.phase is GroupPhase.REDUCE and _step(one) == newest)
         if is_usual and others_wait == len(members) - 1:
-            quiet_ns = usual_ns
+            reports = SILENT_REPORTS if one.phase is GroupPhase.SCRIPT else SILENT_REPORTS_IN_STEP
+            quiet_ns = max(usual_ns, reports * state.config.report_every_ns)
         at = max(one.heard_at, others_moved) + quiet_ns
         if is_any_waiting and one.phase in _BUSY:
             is_last = contributed[_step(one)] == len(members) - 1 and _is_in_usual_step(state, one)

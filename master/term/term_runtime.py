@@ -69,6 +69,8 @@ MAX_WAITING_EVENTS: Final = 8192
 MAX_EVENTS_PER_TURN: Final = 512  # a few ms; then streams get their turn
 DEADLINE_GRAIN_NS: Final = 5_000_000  # deadlines are seconds: 5 ms late is on time
 DEADLINE_REST: Final = 10  # a look at all deadlines is followed by so many times as long without one
+STOOD_STILL_NS: Final = 500_000_000  # so late a deadline is looked at by a process that had no time
+READING_NS: Final = 100_000_000  # and for so long it reads what has come meanwhile
 NEVER: Final = Instant(2**63 - 1)
 CLOCK_CHECK_S: Final = 1.0  # a term with nothing to do still looks this often whether it may act
 
@@ -125,6 +127,7 @@ class TermRuntime:
         self._is_changed = True  # since the deadlines were looked at
         self._next_deadline_check = Instant(0)  # not before then again
         self._next_deadline = NEVER
+        self._has_waited = False  # for reports, with deadlines that are over
 
     # ---- the writer -------------------------------------------------------------------------------------------------
 
@@ -162,11 +165,20 @@ class TermRuntime:
         if now >= self._next_deadline_check:
             self._check_deadlines(now)
 
+    def _must_look_again(self, due_at: Instant, now: Instant) -> bool:
+        """True, once, for a deadline that is long over: this process stood still, and reports may wait to be read."""
+        self._has_waited = not self._has_waited and now - due_at > STOOD_STILL_NS
+        if self._has_waited:
+            self._next_deadline_check = Instant(now + READING_NS)
+        return self._has_waited
+
     def _check_deadlines(self, now: Instant) -> None:
         began = _now()
         pending = tuple(self._core.deadlines(self._state))
-        if due := [deadline for at, deadline in pending if at <= now]:
-            for deadline in due:
+        if due := [(at, deadline) for at, deadline in pending if at <= now]:
+            if self._must_look_again(min(at for at, _ in due), now):
+                return
+            for _, deadline in due:
                 self._handle(deadline, now)
             pending = tuple(self._core.deadlines(self._state))
         self._is_changed = False

@@ -125,8 +125,14 @@ class HostCollective:
             finally:
                 self._operating.release()
 
-        self._sending = threading.Thread(target=send, name="edl-state", daemon=True)
-        self._sending.start()
+        sending = threading.Thread(target=send, name="edl-state", daemon=True)
+        try:
+            sending.start()
+        except BaseException:  # no thread can be made
+            self.abort("no thread could be started to send a state")
+            self._operating.release()
+            raise
+        self._sending = sending
 
     def receive_state(self, from_rank: int, into: Callable[[int], memoryview], max_bytes: int) -> int:
         """Receives what one member sends by `send_state`; returns the number of bytes.
@@ -205,6 +211,7 @@ class HostCollective:
     def _begin(self) -> None:
         self._end_sending()
         if not self._operating.acquire(blocking=False):
+            self.check_usable()  # who closes an aborted group may be faster than the sender's thread
             raise UsageError("two operations of one group at once: call them from one thread, or in turns")
 
     def _end_sending(self) -> None:

@@ -47,8 +47,16 @@ class NodeReports:
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:
-        """Write in the background meanwhile.  A bug in the writer ends the process."""
-        async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(self.writer.run(), name="reports")
-            yield
-            task.cancel()
+        """Write in the background meanwhile.  A bug in the writer ends the process.
+
+        An error of the body itself comes out as it was raised: the command tells of it in one line.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                task = tasks.create_task(self.writer.run(), name="reports")
+                yield
+                task.cancel()
+        except BaseExceptionGroup as group:
+            if len(group.exceptions) > 1:
+                raise
+            raise group.exceptions[0] from None

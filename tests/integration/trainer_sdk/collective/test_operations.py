@@ -181,6 +181,14 @@ def test_state_that_cannot_be_sent_breaks_the_senders_next_operation(new_members
         groups[0].barrier()
 
 
+def test_operation_of_an_aborted_group_is_no_misuse_while_somebody_closes_it(new_members):
+    """The closer may have what the sender's thread held before the script's thread comes for it."""
+    groups = new_members(2).connect()
+    groups[0].abort("another generation")
+    with groups[0]._operating, pytest.raises(CollectiveAborted, match="another generation"):
+        groups[0].barrier()
+
+
 def test_state_whose_pieces_cannot_be_made_breaks_the_group(new_members):
     groups = new_members(2).connect()
 

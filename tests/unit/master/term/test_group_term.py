@@ -8,6 +8,7 @@ from master.api.messages.from_members import Declare
 from master.api.messages.generations import NewGeneration, ReplicaRegistered
 from master.api.wire.hello import Hello
 from master.durable.checkpoint_folder import CheckpointFolder
+from master.job.domain.durable_records import Instant
 from master.process.grpc_server import MasterServer
 from master.process.leader_terms import LeaderTerms
 from master.process.master_config import Settings
@@ -45,6 +46,15 @@ async def first_of(stream, kind):
             for message in await stream.take():
                 if isinstance(message, kind):
                     return message
+
+
+async def test_deadlines_wait_once_for_reports_where_the_process_stood_still(tmp_path):
+    """What members said meanwhile is read before anybody is given up."""
+    cluster = MemoryCluster()
+    async with serving(tmp_path, MemoryStore(cluster, cluster.store("digits").keys)) as term:
+        late, on_time = Instant(10**9), Instant(2 * 10**9 - 10**6)
+        assert not term._must_look_again(on_time, Instant(2 * 10**9))
+        assert [term._must_look_again(late, Instant(2 * 10**9)) for _ in range(2)] == [True, False]
 
 
 async def test_the_next_term_goes_on_with_the_record_that_the_store_has(tmp_path):
