@@ -32,6 +32,7 @@ from autoscaler.domain import (
 )
 from autoscaler.planner.formatting import listed
 from autoscaler.planner.phases.p4_gang_capacity import protected_priority_of
+from autoscaler.planner.phases.p4_gangs import gang_kind
 from autoscaler.planner.placement.core_placement import (
     ReclaimPermit,
     core_roles,
@@ -45,7 +46,7 @@ from autoscaler.planner.working_copy.ranks import full_rank, shrink
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 MOST_CANDIDATES: Final = 64  # for one that waits: each is a trial
-MOST_WAITING: Final = 16  # that are looked at in one plan
+MOST_WAITING: Final = 16  # of pods, and as many of gangs, for which pods are looked for in one plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +64,14 @@ class HeldGpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A pod or a gang that lacks capacity.  `place` takes its capacity on the copy, or returns False."""
+    """A pod or a gang that lacks capacity.  `place` takes its capacity on the copy, or returns False.
+
+    `kind`: what the first of a kind does not get, no other of it gets.
+    """
 
     name: PodName | JobName
     priority: int
+    kind: object
     place: Callable[[], bool]
     tell: Callable[[str, Sequence[HeldGpus]], None]
 
@@ -82,15 +87,21 @@ def reclaim_idle_pods(copy: WorkingCopy) -> tuple[IdleReclaim, ...]:
     found: list[IdleReclaim] = []
     told: list[tuple[Waiting, str, list[HeldGpus]]] = []
     start = copy.mark()
-    for waiting in [*waiting_pods(copy), *waiting_gangs(copy)][:MOST_WAITING]:
-        mine = [one for one in held if one.pod.priority <= waiting.priority]
-        agreed = fewest_that_help(copy, waiting, [one for one in mine if is_due(copy, one.idle)])
-        if agreed:
-            found += [reclaim_of(copy, one, waiting) for one in agreed]
-            held = [one for one in held if one not in agreed]
-        helpful = agreed or fewest_that_help(copy, waiting, mine, keep=False)
-        if helpful:
-            told.append((waiting, held_text(copy, helpful, is_agreed=bool(agreed)), helpful))
+    for group in (waiting_pods(copy), waiting_gangs(copy)):
+        left = MOST_WAITING
+        unmet: dict[object, list[HeldGpus]] = {}  # by kind: the pods that would help it if their owners agreed
+        for waiting in group:
+            agreed: list[HeldGpus] = []
+            if waiting.kind not in unmet and left:
+                left -= 1
+                mine = [one for one in held if one.pod.priority <= waiting.priority]
+                agreed = fewest_that_help(copy, waiting, [one for one in mine if is_due(copy, one.idle)])
+                found += [reclaim_of(copy, one, waiting) for one in agreed]
+                held = [one for one in held if one not in agreed]
+                if not agreed:
+                    unmet[waiting.kind] = fewest_that_help(copy, waiting, mine, keep=False)
+            if helpful := agreed or unmet.get(waiting.kind, []):
+                told.append((waiting, held_text(copy, helpful, is_agreed=bool(agreed)), helpful))
     copy.roll_back(start)
     for waiting, message, helpful in told:
         waiting.tell(message, helpful)
@@ -139,7 +150,8 @@ def waiting_pods(copy: WorkingCopy) -> Iterator[Waiting]:
             answers = copy.external.answers
             answers[number] = replace(answers[number], state=DemandState.IDLE_HELD, victims=victims)
 
-        yield Waiting(name=pod.name, priority=pod.priority, place=place, tell=tell)
+        kind = (copy.shapes.number(pod.shape), pod.priority)
+        yield Waiting(name=pod.name, priority=pod.priority, kind=kind, place=place, tell=tell)
 
 
 def waiting_gangs(copy: WorkingCopy) -> Iterator[Waiting]:
@@ -158,7 +170,8 @@ def waiting_gangs(copy: WorkingCopy) -> Iterator[Waiting]:
         def tell(message: str, _: Sequence[HeldGpus], job: PlannedJob = job) -> None:
             job.block(Bottleneck.IDLE_HELD, message)
 
-        yield Waiting(name=job.spec.name, priority=job.spec.priority, place=place, tell=tell)
+        kind = (gang_kind(copy, job), job.spec.namespace)  # a namespace has quotas of its own
+        yield Waiting(name=job.spec.name, priority=job.spec.priority, kind=kind, place=place, tell=tell)
 
 
 def is_waiting_gang(job: PlannedJob) -> bool:

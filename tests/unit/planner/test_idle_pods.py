@@ -141,6 +141,26 @@ def test_a_gang_that_waits_gets_them_and_two_do_not_count_on_the_same():
     assert not made.actions
 
 
+def test_many_that_nothing_helps_keep_nobody_from_what_helps_it():
+    """Twenty pods and twenty gangs of one tenant: a smaller pod and a smaller gang behind them get what they lack."""
+    idle = [unused(name, AGES[name]) for name in ("nb-0", "nb-1", "nb-2")]
+    pods = [waiting(f"large-{number:02}", gpu=4, priority=5) for number in range(20)]
+    gangs = [job(f"wide-{number:02}", low=4, high=4, gpu=1, priority=5) for number in range(20)]
+    small = job("small", low=2, high=2, gpu=1)
+    made = planned([*FOUR, *pods, waiting("w", gpu=1)], idle, jobs=[*gangs, small])
+    assert {one.beneficiary for one in made.idle_reclaims} == {"w", "small"}
+
+
+def test_all_that_wait_alike_are_told_alike():
+    """The search is made for the first, and what it found is told to each."""
+    made = planned([*FOUR, waiting("v", gpu=2), waiting("w", gpu=2)], [unused("nb-0", 60, after=None)])
+    assert {demand(made, name).state for name in "vw"} == {DemandState.NO_CAPACITY}
+    idle = [unused(name, minutes, after=None) for name, minutes in AGES.items()]
+    made = planned([*FOUR, waiting("v", gpu=2), waiting("w", gpu=2)], idle)
+    assert {demand(made, name).state for name in "vw"} == {DemandState.IDLE_HELD}
+    assert demand(made, "v").victims == demand(made, "w").victims
+
+
 @pytest.mark.parametrize(
     ("after", "mode", "kept", "expected"),
     [
