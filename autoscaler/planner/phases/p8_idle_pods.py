@@ -47,6 +47,20 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 MOST_CANDIDATES: Final = 64  # for one that waits: each is a trial
 MOST_WAITING: Final = 16  # of pods, and as many of gangs, for which pods are looked for in one plan
+TOLD_STEPS: Final = (
+    (5, "5 min"),
+    (10, "10 min"),
+    (30, "30 min"),
+    (60, "1 h"),
+    (120, "2 h"),
+    (240, "4 h"),
+    (480, "8 h"),
+    (24 * 60, "1 day"),
+    (2 * 24 * 60, "2 days"),
+    (7 * 24 * 60, "7 days"),
+    (30 * 24 * 60, "30 days"),
+)
+"""Minutes, and what is told of them: each change of a text is a write of the status of each that waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,10 +242,10 @@ def held_text(copy: WorkingCopy, held: Sequence[HeldGpus], *, is_agreed: bool) -
     """Return who holds the GPUs, since when unused, and what would free them, in one line."""
     count, pods = sum(one.gpu_count for one in held), listed(sorted({one.pod.name for one in held}))
     nodes = listed(sorted({copy.capacity.names[one.at] for one in held}))
-    minutes = int(min(copy.now_s - one.idle.since_s for one in held) // 60)
+    unused = unused_text(min(copy.now_s - one.idle.since_s for one in held))
     gpus = "1 GPU" if count == 1 else f"{count} GPUs"
     is_are = "is" if count == 1 else "are"
-    text = f"{gpus} on {nodes} {is_are} held by {pods}, unused for {minutes} min"
+    text = f"{gpus} on {nodes} {is_are} held by {pods}, unused {unused}"
     if not is_agreed:
         kept = all((one.idle.kept_until_s or 0.0) > copy.now_s for one in held)
         return (
@@ -241,4 +255,10 @@ def held_text(copy: WorkingCopy, held: Sequence[HeldGpus], *, is_agreed: bool) -
         )
     if copy.policy.idle_reclaim is ReclaimMode.ACT and not copy.policy.is_frozen:
         return f"{text}; given back after a notice"
-    return f"{text}; policy.idleReclaim: act frees them"
+    return f"{text}; idleReclaim: act frees them"
+
+
+def unused_text(seconds: float) -> str:
+    """Return for how long somebody has not used a GPU, in words that seldom change."""
+    told = [text for minutes, text in TOLD_STEPS if minutes * 60 <= seconds]
+    return f"for over {told[-1]}" if told else "for under 5 min"

@@ -165,7 +165,7 @@ def test_all_that_wait_alike_are_told_alike():
     ("after", "mode", "kept", "expected"),
     [
         (30, ReclaimMode.ACT, None, "given back after a notice"),
-        (30, ReclaimMode.OBSERVE, None, "policy.idleReclaim: act frees them"),
+        (30, ReclaimMode.OBSERVE, None, "idleReclaim: act frees them"),
         (None, ReclaimMode.ACT, None, "opt-in would free them"),
         (30, ReclaimMode.ACT, 60, "kept by their owner"),
     ],
@@ -178,9 +178,23 @@ def test_a_waiting_gang_is_told_who_holds_what_it_lacks(after, mode, kept, expec
     made = planned(pods, idle, jobs=[GANG], gpus=2, nodes=("a", "b"), policy=policy)
     told = decision(made, "gang")
     assert told.bottleneck is Bottleneck.IDLE_HELD
-    assert told.message.startswith("4 GPUs on a, b are held by research/alice, research/bob, unused for 43 min")
+    assert told.message.startswith("4 GPUs on a, b are held by research/alice, research/bob, unused for over 30 min")
     assert told.message.endswith(expected)
     assert len(told.message) <= 110 or "..." in told.message
+
+
+def test_what_a_gang_is_told_changes_a_few_times_a_day():
+    """The text stands in a condition of the job: each change is a write."""
+    pods = [notebook("research/alice", "a", gpu=4)]
+    texts = [
+        decision(planned(pods, [unused("research/alice", minutes, after=None)], jobs=[GANG], nodes=("a",)), "gang")
+        for minutes in range(1, 12 * 60, 7)
+    ]
+    told = list(dict.fromkeys(text.message.partition("unused ")[2].partition(";")[0] for text in texts))
+    assert told == [
+        "for under 5 min",
+        *(f"for over {text}" for text in ("5 min", "10 min", "30 min", "1 h", "2 h", "4 h", "8 h")),
+    ]
 
 
 def test_with_the_mode_off_nothing_is_decided_and_nothing_is_told():
