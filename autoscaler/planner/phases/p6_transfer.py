@@ -9,7 +9,7 @@ plan's decision. Windows, the victims' age and the cap per minute are checked fi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, product
+from itertools import islice
 from typing import Final
 
 from autoscaler.domain import Bottleneck, Cause, JobName, Pod, Role
@@ -38,7 +38,7 @@ MOST_PAIRS: Final = 400
 MOST_GIVERS: Final = 20  # for one taker
 TRIALS: Final = 8  # least number of failed trials; each repeats water-filling over all jobs
 JOBS_TRIED: Final = TRIALS * 1_000  # so twenty jobs try all pairs
-MOST_GIFTS_TRIED: Final = 32  # pairs of a job that lacks capacity and one whose trainers do no work
+MOST_GIFTS_TRIED: Final = 32  # from a job whose trainers do no work, found among MOST_PAIRS
 PAIRS_WHILE_CLOSED: Final = 16  # with no transfer left in this minute: only to report who waits for one
 
 Sizes = Mapping[JobName, int]
@@ -136,12 +136,24 @@ def next_idle_gift(copy: WorkingCopy, kept: int, sizes: Sizes) -> int | None:
     Shares and windows do not matter: who does no work loses none.
     """
     idle = [job for job in copy.dirty_jobs() if job.spec.idle and job.spare and job.idle_trainers()]
-    poor = takers(copy) if idle else []
-    for taker, giver in islice(product(one_of_each_kind(copy, poor), idle), MOST_GIFTS_TRIED):
-        victims = victims_among(copy, taker, giver, idle_offers(copy, giver)) if taker is not giver else []
-        if victims and try_transfer(copy, kept, taker, giver, victims, sizes=sizes, cause=Cause.IDLE) is None:
+    poor = list(islice(one_of_each_kind(copy, takers(copy)), MOST_PAIRS)) if idle else []
+    gifts = (
+        (taker, giver, victims)
+        for taker, giver in islice(pairs_in_turn(poor, idle), MOST_PAIRS)
+        if taker is not giver and (victims := victims_among(copy, taker, giver, idle_offers(copy, giver)))
+    )
+    for taker, giver, victims in islice(gifts, MOST_GIFTS_TRIED):
+        if try_transfer(copy, kept, taker, giver, victims, sizes=sizes, cause=Cause.IDLE) is None:
             return copy.trial_from
     return None
+
+
+def pairs_in_turn(poor: Sequence[PlannedJob], idle: Sequence[PlannedJob]) -> Iterator[tuple[PlannedJob, PlannedJob]]:
+    """Yield all pairs by the sum of their places, the poorest first, so that no job has its turn only after all pairs
+    of another one."""
+    for places in range(len(poor) + len(idle) - 1):
+        for at in range(max(0, places - len(idle) + 1), min(places + 1, len(poor))):
+            yield poor[at], idle[places - at]
 
 
 def idle_offers(copy: WorkingCopy, giver: PlannedJob) -> Offers:

@@ -81,6 +81,18 @@ def test_an_idle_trainer_is_the_first_to_leave_for_a_pod_of_others():
     assert left(driver) == [("a-trainer-3", Cause.POD)]
 
 
+def test_a_poorer_job_that_no_gift_fits_keeps_no_other_from_its_turn():
+    """Forty jobs hold trainers that do no work, each on a node of its own; the poorest fits on none of these nodes."""
+    givers = [job(f"g-{n:02}", low=1, high=2, idle=idle(f"g-{n:02}-trainer-1")) for n in range(40)]
+    places = {f"n-{n:02}": 2_000 for n in range(40)} | {"big": 3_000, "two": 2_000}
+    poorest, taker = job("p", low=1, high=2, cpu_milli=3_000, weight=1_000), job("t", low=2, high=3)
+    held = [pod for n, one in enumerate(givers) for pod in pods_of(one, *[f"n-{n:02}"] * 2)]
+    pods = [*held, *pods_of(poorest, "big"), *pods_of(taker, "two", "two")]
+    nodes = [node(name, cpu_milli) for name, cpu_milli in places.items()]
+    driver = Driver(MemoryCluster(nodes, [*givers, poorest, taker], pods=pods), POLICY)
+    assert [cause for _, cause in left(driver)] == [Cause.IDLE]
+
+
 @pytest.mark.parametrize("verdict", [idle("a-trainer-9"), idle("a-trainer-3", since_s=-1.0), idle("b-trainer-0")])
 def test_a_verdict_on_another_pod_moves_nobody(verdict):
     """A pod that is gone, one that had the name before, and one of another job."""
