@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from autoscaler.domain.cluster import NodeName, PodName
 from autoscaler.domain.gpu_reports import (
     IDLE_VERDICTS,
@@ -16,6 +19,7 @@ from autoscaler.domain.gpu_reports import (
 )
 from autoscaler.gpus.agent.gpu_metrics import device_name
 from autoscaler.gpus.agent.node_agent import NodeSample
+from autoscaler.gpus.pod_verdicts import PodVerdict
 from autoscaler.gpus.sample_outcomes import SampleOutcome
 from autoscaler.gpus.verdicts import DeviceVerdict
 
@@ -40,7 +44,12 @@ class SampleReports:
         for use in sample.pods:
             pods.setdefault(use.device.reading.uuid, []).append(PodName(str(use.pod)))
         gpus = tuple(
-            _gpu_report(one, tuple(sorted(pods.get(one.reading.uuid, ()))), *counts[one.reading.uuid], at_s)
+            _gpu_report(
+                _as_its_pods(one, sample.pods),
+                tuple(sorted(pods.get(one.reading.uuid, ()))),
+                *counts[one.reading.uuid],
+                at_s,
+            )
             for one in sample.devices[:MOST_GPUS]
         )
         return NodeGpuReport(node=self.node, gpus=gpus, reported_at_s=at_s)
@@ -48,6 +57,15 @@ class SampleReports:
     def begin_anew(self) -> None:
         """Count from here: the last report was written."""
         self._counts.clear()
+
+
+def _as_its_pods(one: DeviceVerdict, uses: Sequence[PodVerdict]) -> DeviceVerdict:
+    """The verdict, or active if it is idle and that of one of its pods is not: a report says one thing of all."""
+    if one.verdict not in IDLE_VERDICTS:
+        return one
+    mine = (use for use in uses if use.device.reading.uuid == one.reading.uuid)
+    doubt = next((use for use in mine if use.verdict not in IDLE_VERDICTS), None)
+    return one if doubt is None else replace(one, verdict=GpuVerdict.ACTIVE, reason=doubt.reason)
 
 
 def _gpu_report(one: DeviceVerdict, pods: tuple[PodName, ...], busy: int, samples: int, at_s: float) -> GpuReport:

@@ -10,9 +10,9 @@ from autoscaler.gpus.agent.node_agent import NodeSample
 from autoscaler.gpus.agent.node_gpus_api import AgentIdentity
 from autoscaler.gpus.agent.node_reports import NodeReports
 from autoscaler.gpus.agent.sample_reports import SampleReports
-from autoscaler.gpus.owners import NOBODY, HoldingPod
-from autoscaler.gpus.pod_verdicts import PodVerdict
-from autoscaler.gpus.readings import DeviceReading
+from autoscaler.gpus.owners import NOBODY, DeviceClaim, DeviceOwners, HoldingPod
+from autoscaler.gpus.pod_verdicts import PodVerdict, judge_pods
+from autoscaler.gpus.readings import DeviceProcess, DeviceReading
 from autoscaler.gpus.sample_outcomes import SampleOutcome
 from autoscaler.gpus.verdicts import DeviceVerdict
 
@@ -59,6 +59,19 @@ def test_a_gpu_that_too_many_share_is_unknown():
     """Some of them could not be told, and nothing may be done for a part of them."""
     (gpu,) = SampleReports(N1).add(sample(pods=65), NOW_S).gpus
     assert (gpu.verdict, gpu.pods, gpu.low_since_s) == (GpuVerdict.UNKNOWN, (), None)
+
+
+def test_a_gpu_that_a_pod_has_without_a_claim_is_active():
+    """Its claimant does not compute; who is right about the device is not known, and nobody may lose it for that."""
+    claimant, stranger = (HoldingPod(namespace="ml", name=name) for name in ("nb", "stranger"))
+    process = DeviceProcess(pid=7)
+    device = replace(HELD, reading=replace(HELD.reading, processes=(process,)))
+    owners = DeviceOwners(claims={"GPU-0": (DeviceClaim(pod=claimant),)}, pods_of_pids={7: stranger})
+    seen = NodeSample(devices=(device,), pods=judge_pods(device, owners), owners=owners)
+    (gpu,) = SampleReports(N1).add(seen, NOW_S).gpus
+    assert (gpu.verdict, gpu.low_since_s) == (GpuVerdict.ACTIVE, None)
+    assert gpu.pods == ("ml/nb", "ml/stranger")
+    assert gpu.reason == "a process of ml/stranger has it, which does not claim it"
 
 
 def test_the_sample_before_makes_no_report_younger(caplog):
