@@ -11,10 +11,10 @@ from enum import StrEnum
 from math import ceil
 from typing import Final
 
-from autoscaler.jobs.trainer_ledger import LedgerHistory, TrainerVerdict, WorkState
+from autoscaler.jobs.trainer_ledger import LedgerHistory, TrainerVerdict, WorkState, smoothing_s
 
 MUCH: Final = 0.5  # of a trainer's time: it waits much
-TOLD_SHARES: Final = 20  # a share of time is told in steps of 1/20
+TOLD_SHARES: Final = 20  # a share of time is told in steps of 1/20, and so is a number of trainers
 MOST_NAMED: Final = 5
 
 
@@ -99,14 +99,21 @@ def describe_waiting(history: LedgerHistory, *, is_group: bool, window_s: float)
     trainer's own, so fewer trainers would train less.
     """
     working = [one for one in history.trainers.values() if one.has_worked and not one.excuse]
-    much = [one.waiting_share for one in working if one.waiting_share >= MUCH]
+    much = [one.told_share for one in working if one.told_share >= MUCH]
     if not much:
         return ""
     share = round(sum(much) / len(much) * TOLD_SHARES) * 100 // TOLD_SHARES
     whose = "data" if is_group else "parameter servers"
-    text = f"{len(much)} of {len(working)} trainers waited for {whose} {share} % of the last {_duration(window_s)}"
-    enough = max(1, ceil(len(working) - sum(one.waiting_share for one in working)))
+    count, lasted = _coarse(len(much), len(working)), _duration(smoothing_s(window_s))
+    text = f"{count} of {len(working)} trainers waited for {whose} {share} % of the last {lasted}"
+    enough = _coarse(ceil(len(working) - sum(one.told_share for one in working)), len(working))
     return text if is_group or enough >= len(working) else f"{text}; {enough} would train as fast"
+
+
+def _coarse(count: int, total: int) -> int:
+    """Return the count rounded up to steps of about 1/20 of the total; at least 1."""
+    step = max(1, total // TOLD_SHARES)
+    return min(total, max(1, ceil(count / step) * step))
 
 
 def _names(verdicts: Sequence[TrainerVerdict]) -> str:

@@ -30,6 +30,10 @@ HUNG_AFTER_S: Final = 5.0
 """... and so many seconds more: with the report (1 s) and the poll (2.5 s) it is told of within 10 s."""
 LONGEST_GAP_S: Final = 30.0
 """Between two answers: what happened in a longer gap is not known, and counts for nothing."""
+LEAST_SMOOTHING_S: Final = 300.0
+"""Shares of time are smoothed over the job's window, and over this where that is shorter, or 0: nobody is idle."""
+TOLD_STEP: Final = 0.05
+"""Change of a smoothed share from which it is told: single answers differ, and each new text is a write."""
 BATCHES_KEPT: Final = 15
 STEPS_PER_BATCH: Final = 2  # of a trainer with leases: one count as a batch is given, one as it is done
 
@@ -70,7 +74,8 @@ class TrainerRecord:
     is_left_behind: bool = False  # of a group
     has_worked: bool = False  # it has completed a batch since it came, or since its group has changed
     batches_s: tuple[float, ...] = ()
-    waiting_share: float = 0.0  # of its time, what is older than the window fading away
+    waiting_share: float = 0.0  # of its time, what is older than `smoothing_s` fading away
+    told_share: float = 0.0  # the same as it was when it last changed by TOLD_STEP
 
     @property
     def hung_after_s(self) -> float | None:
@@ -143,7 +148,13 @@ def _begun(entry: TrainerEntry, now_s: float, *, has_worked: bool) -> TrainerRec
         excuse=_NOT_SEEN,
         has_worked=has_worked,
         waiting_share=entry.waiting_share,
+        told_share=entry.waiting_share,
     )
+
+
+def smoothing_s(window_s: float) -> float:
+    """Return over how long shares of time are smoothed."""
+    return max(window_s, LEAST_SMOOTHING_S)
 
 
 def _with_entry(record: TrainerRecord, entry: TrainerEntry, context: _Context) -> TrainerRecord:
@@ -159,7 +170,8 @@ def _with_entry(record: TrainerRecord, entry: TrainerEntry, context: _Context) -
     still_s = 0.0 if steps or not is_followed else record.still_s
     if not (steps or excuse or record.excuse) and is_followed:
         still_s += gap_s
-    part = min(1.0, max(0.0, gap_s) / context.window_s) if context.window_s > 0 else 1.0
+    part = min(1.0, max(0.0, gap_s) / smoothing_s(context.window_s))
+    waiting_share = record.waiting_share + (entry.waiting_share - record.waiting_share) * part
     return TrainerRecord(
         steps=max(record.steps, entry.steps),
         seen_at_s=now_s,
@@ -170,7 +182,8 @@ def _with_entry(record: TrainerRecord, entry: TrainerEntry, context: _Context) -
         is_left_behind=entry.is_left_behind,
         has_worked=has_worked,
         batches_s=batches_s,
-        waiting_share=record.waiting_share + (entry.waiting_share - record.waiting_share) * part,
+        waiting_share=waiting_share,
+        told_share=waiting_share if abs(waiting_share - record.told_share) >= TOLD_STEP else record.told_share,
     )
 
 

@@ -1,5 +1,8 @@
 """Who does no work, by the ledger: one table of trainers that stand still, and what each is.  ADR 0287, promise A12."""
 
+import random
+from itertools import pairwise
+
 import pytest
 
 from autoscaler.jobs.idle_report import idle_events, idle_report
@@ -207,3 +210,19 @@ def test_trainers_that_wait_for_servers_are_told_with_how_many_would_do():
     assert not said.holds
     expected = "2 of 4 trainers waited for parameter servers 75 % of the last 5 min; 3 would train as fast"
     assert said.message == expected
+
+
+@pytest.mark.parametrize(("window_s", "lasted"), [(0.0, "5 min"), (WINDOW_S, "5 min"), (600.0, "10 min")])
+@pytest.mark.parametrize("trainers", [4, 100])
+def test_what_is_said_of_waiting_seldom_changes(window_s, lasted, trainers):
+    """Shares that differ with each answer: each new text is a write, and one in twenty answers makes one."""
+    chance, history = random.Random(1), LedgerHistory()
+    texts: list[str] = []
+    for step in range(1, 400):
+        ledger = tuple(entry(f"t{n}", 2 + 2 * step, waiting_share=chance.random()) for n in range(trainers))
+        progress = JobProgress(phase=JobPhase.TRAINING, ledger=ledger)
+        history = observe_ledger(history, progress, POLL_S * step, is_group=False, window_s=window_s)
+        said = idle_report((), history, is_group=False, window_s=window_s, format_since=str)
+        texts.append(said.message)
+    assert sum(one != other for one, other in pairwise(texts)) <= len(texts) / 20
+    assert texts[-1].partition(";")[0].endswith(f"of the last {lasted}")
