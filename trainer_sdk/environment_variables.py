@@ -147,6 +147,14 @@ VARIABLES: Final = (
         example="1",
     ),
     Variable(
+        name="EDL_SHARES",
+        readers="master",
+        meaning="`Measured`: in a group, a trainer that computes more slowly gets fewer records of each step, between "
+        "half and one and a half of an equal share; set it in the master's template",
+        default="`Equal`",
+        example="Measured",
+    ),
+    Variable(
         name="EDL_GLOBAL_BATCH",
         readers="trainer of a group",
         meaning="records of one step of a group over all trainers, unless the script names a number itself",
