@@ -234,8 +234,14 @@ class _Scene:
         return [
             f"member {one.ordinal} ended with {one.exit_code}: {self._last_words(one)}"
             for one in self.pool.members
-            if one.exit_code != 0 and not (one.was_killed and one.exit_code == -signal.SIGKILL)
+            if one.exit_code != 0 and not self._is_our_deed(one)
         ]
+
+    def _is_our_deed(self, member: MemberProcess) -> bool:
+        """True for one that we killed, and for one that was drained before its script had opened a session."""
+        if member.is_leaving and member.exit_code == -signal.SIGTERM:
+            return not (self.folder / "diaries" / str(member.ordinal)).exists()
+        return member.was_killed and member.exit_code == -signal.SIGKILL
 
     def _last_words(self, member: MemberProcess) -> str:
         log = self.folder / "logs" / f"{member.ordinal}.log"
