@@ -10,8 +10,9 @@ import pytest
 
 from autoscaler.domain.cluster import NodeName, PodName
 from autoscaler.domain.gpu_reports import GpuReport, GpuVerdict, NodeGpuReport
-from autoscaler.errors import TemporaryError
+from autoscaler.errors import PermanentError, TemporaryError
 from autoscaler.gpus.agent.node_gpus_api import AgentIdentity
+from autoscaler.gpus.agent.node_reports import NodeReports
 from autoscaler.gpus.agent.report_writer import ReportWriter
 from autoscaler.gpus.report_documents import parse_report, to_time
 from tests.harness.virtual_time import now, run
@@ -164,3 +165,15 @@ def test_an_object_that_somebody_removed_is_made_again():
 
     run(main())
     assert parse_report(cluster.object) is not None
+
+
+def test_an_error_of_the_agent_itself_comes_out_as_it_was_raised():
+    """The command tells it in a line; a group of one error would be a traceback."""
+
+    async def main():
+        async with NodeReports(Cluster(), AgentIdentity(node=N1, uid="u")).writing():
+            await asyncio.sleep(0)
+            raise PermanentError("the driver was upgraded")
+
+    with pytest.raises(PermanentError, match="the driver was upgraded"):
+        run(main())
