@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -98,7 +99,8 @@ TIDY = """
     import os, time
     try:
         print("pid", os.getpid(), flush=True)
-        time.sleep(1000)
+        while True:  # a signal just before one long sleep would be heeded after it
+            time.sleep(0.05)
     finally:
         print("tidied", flush=True)
 """
@@ -106,7 +108,8 @@ STUBBORN = """
     import os, signal, time
     signal.signal(signal.SIGINT, lambda *_: os.write(1, b"not now\\n"))
     print("pid", os.getpid(), flush=True)
-    time.sleep(1000)
+    while True:
+        time.sleep(0.05)
 """
 OWNER = """
     import os
@@ -119,17 +122,20 @@ OWNER = """
 """
 
 
-def start(program):
-    """Who runs two such parts, and their process ids."""
+@contextmanager
+def started(program):
+    """Who runs two such parts, and their process ids.  It is killed on the way out, where it still runs."""
     command = [sys.executable, "-c", textwrap.dedent(OWNER), textwrap.dedent(program)]
-    owner = subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True)
-    return owner, [int(owner.stdout.readline().split()[-1]) for _ in range(2)]
+    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as owner:
+        try:
+            yield owner, [int(owner.stdout.readline().split()[-1]) for _ in range(2)]
+        finally:
+            owner.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_parts_tidy_up_and_are_gone(number):
-    owner, pids = start(TIDY)
-    with owner:
+    with started(TIDY) as (owner, pids):
         owner.send_signal(number)
         said, _ = owner.communicate(timeout=DEADLINE_S)
     assert owner.returncode == 128 + number
@@ -138,8 +144,7 @@ def test_interrupted_parts_tidy_up_and_are_gone(number):
 
 
 def test_a_second_interrupt_ends_those_that_do_not_heed_the_first():
-    owner, pids = start(STUBBORN)
-    with owner:
+    with started(STUBBORN) as (owner, pids):
         owner.send_signal(signal.SIGINT)
         assert all("not now" in owner.stdout.readline() for _ in pids)  # two that are pending at once would be one
         owner.send_signal(signal.SIGINT)
@@ -149,8 +154,7 @@ def test_a_second_interrupt_ends_those_that_do_not_heed_the_first():
 
 
 def test_nothing_is_left_when_it_is_killed():
-    owner, pids = start(STUBBORN)
-    with owner:
+    with started(STUBBORN) as (owner, pids):
         owner.kill()
     wait_until(lambda: not any(is_alive(pid) for pid in pids))
 
