@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROTOS = (
     Path("master/api/edl/master/v1/master.proto"),
     Path("autoscaler/gpus/pods/podresources/v1/podresources.proto"),  # the kubelet's
+    Path("tests/e2e/deviceplugin/v1beta1/deviceplugin.proto"),  # the kubelet's, for tests
 )
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from tests.cluster.accounts import write_certificate_kubeconfig
 from tests.cluster.control_plane import ControlPlane
+from tests.e2e import nvidia_runtime
 from tests.e2e.addresses import DNS_SERVICE, POD_RANGE, node_address, pod_range
 from tests.e2e.network import inner_commands
 from tests.harness.certificates import Pair
@@ -56,7 +57,7 @@ state = "/run/containerd"
     runtime_type = "io.containerd.runc.v2"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
       SystemdCgroup = false
-"""
+{nvidia_runtime.containerd_section(ETC)}"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +95,9 @@ def write(place: NodePlace, control_plane: ControlPlane, *, system: Path, shared
         (folder / "settings" / Path(setting).name).write_text(value + "\n")
     (folder / "var/run").symlink_to("/run")
     (etc / "containerd.toml").write_text(CONTAINERD)
+    runtime = etc / nvidia_runtime.PROGRAM
+    runtime.write_text(nvidia_runtime.program(ETC))
+    runtime.chmod(0o755)
     (etc / "resolv.conf").write_text("")  # the pods' names come from the cluster alone
     _write_json(etc / "cni/10-bridge.conflist", pod_network(place.number))
     _write_json(etc / "kubelet.yaml", kubelet_configuration(place))
