@@ -1,4 +1,4 @@
-"""`make bench`: run every bench/bench_*.py in a process of its own, keep the figures, draw the table.
+"""`make bench`: run every bench/SUBJECT/bench_NAME.py in a process of its own, keep the figures, draw the table.
 
     python -m bench                 all of them
     python -m bench positions sdk   some of them; the figures of the others stay as they were
@@ -20,8 +20,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from bench import chaos_moves_section, control_plane_section
-from bench.growth_figure import draw_growth
+from bench.reporting import chaos_moves_section, control_plane_section
+from bench.reporting.growth_figure import draw_growth
 
 ROOT: Final = Path(__file__).parent.parent
 RAW: Final = ROOT / "docs" / "reports" / "benchmarks.json"
@@ -31,6 +31,12 @@ MOVED: Final = ROOT / "docs" / "reports" / "chaos-moves.json"
 GROWTH: Final = ROOT / "docs" / "reports" / "planner-growth.svg"
 LIMIT_S: Final = 900
 
+MODULES: Final = {
+    path.stem.removeprefix("bench_"): f"bench.{path.parent.name}.{path.stem}"
+    for path in sorted(Path(__file__).parent.glob("*/bench_*.py"), key=lambda path: path.stem)
+}
+"""Benchmarks by name, in the order of the table."""
+
 SETS: Final = {"groups": ("torch", "exactness", "goodput")}
 TRIED_SHORT: Final = ("goodput",)
 """Those that know `--short`."""
@@ -39,14 +45,14 @@ Figure = dict[str, Any]
 
 
 def main() -> int:
-    names = [path.stem.removeprefix("bench_") for path in sorted(Path(__file__).parent.glob("bench_*.py"))]
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("which", nargs="*", metavar="NAME", help=", ".join((*names, *SETS)))
+    parser = argparse.ArgumentParser(prog="python -m bench", description=str(__doc__).splitlines()[0])
+    parser.add_argument("which", nargs="*", metavar="NAME", help=", ".join((*MODULES, *SETS)))
     parser.add_argument("--short", action="store_true", help=f"{', '.join(TRIED_SHORT)}: less, and nothing is kept")
     options = parser.parse_args()
-    chosen = [name for one in options.which or names for name in SETS.get(one, (one,))]
-    if unknown := [name for name in chosen if name not in (TRIED_SHORT if options.short else names)]:
-        parser.error(f"{', '.join(unknown)}: not one of {', '.join(TRIED_SHORT if options.short else (*names, *SETS))}")
+    chosen = [name for one in options.which or MODULES for name in SETS.get(one, (one,))]
+    if unknown := [name for name in chosen if name not in (TRIED_SHORT if options.short else MODULES)]:
+        known = TRIED_SHORT if options.short else (*MODULES, *SETS)
+        parser.error(f"{', '.join(unknown)}: not one of {', '.join(known)}")
     kept = {name: rows for name, rows in _load().items() if name not in chosen}
     failed = []
     for name in chosen:
@@ -55,7 +61,7 @@ def main() -> int:
         kept[name] = rows
         failed += [] if ok else [name]
     if not options.short:
-        _save({name: kept[name] for name in names if name in kept})
+        _save({name: kept[name] for name in MODULES if name in kept})
     missed = [row for rows in kept.values() for row in rows if row["met"] is False]
     for row in missed:
         print(f"missed: {row['name']}: {row['value']:.4g} {row['unit']}, goal {row['goal']}")
@@ -73,7 +79,7 @@ def _run(name: str, *arguments: str) -> tuple[list[Figure], bool]:
     """The figures that one script printed, and whether it ended well."""
     stamp = {"bench": name, "commit": _commit(), "machine": _machine()}
     rows: list[Figure] = []
-    command = [sys.executable, "-m", f"bench.bench_{name}", *arguments]
+    command = [sys.executable, "-m", MODULES[name], *arguments]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:

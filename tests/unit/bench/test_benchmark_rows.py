@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.bench_exactness import StepDone, rows_of
-from bench.bench_goodput import completed, goodput_of
+from bench.groups.bench_exactness import StepDone, rows_of
+from bench.groups.bench_goodput import completed, goodput_of
 
 
 def done(*sizes: int) -> list[StepDone]:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bench.simulation.cluster_model import ClusterModel, free_of_charge
-from bench.simulation.simulated_group import SimulatedGroup, SimulatedRun
+from bench.groups.simulation.cluster_model import ClusterModel, free_of_charge
+from bench.groups.simulation.simulated_group import SimulatedGroup, SimulatedRun
 
 MODEL = ClusterModel(
     members=4,
