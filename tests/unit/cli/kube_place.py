@@ -3,9 +3,13 @@
 import asyncio
 from contextlib import contextmanager
 
+import pytest
+
+from autoscaler.cli.exit_codes import CommandError
 from autoscaler.cli.kubernetes.cluster_place import ClusterPlace
 from autoscaler.cli.kubernetes.object_reader import ObjectReader
 from autoscaler.cli.kubernetes.object_writer import ObjectWriter
+from autoscaler.cli.output.formats import format_objects
 from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.api.api_port import Subresource
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
@@ -101,3 +105,24 @@ def stage(*, is_all_namespaces=False, wrap=lambda api: api):
 
 
 __all__ = ["NAMESPACE", "STATUS", "Stage", "node", "raw_pod", "stage", "status"]
+
+
+def refused(code, call, *words, **fields):
+    with pytest.raises(CommandError) as caught:
+        call(*words, **fields)
+    assert caught.value.code is code
+    return caught.value.message
+
+
+def table(place, kind, name="", output="table"):
+    return format_objects(place.get(kind, name), output, is_single=bool(name)).splitlines()
+
+
+def event(reason, note, *, kind="TrainingJob", name="digits", at="2026-01-02T03:05:05.000000Z"):
+    return {
+        "metadata": {"name": f"{name}.{reason.lower()}", "namespace": NAMESPACE},
+        "eventTime": at,
+        "reason": reason,
+        "note": note,
+        "regarding": {"kind": kind, "name": name, "namespace": NAMESPACE},
+    }
