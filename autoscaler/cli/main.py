@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from errno import ENOSPC
+from typing import Final
 
 import click
 
 from autoscaler.cli.arguments.place_selection import PLUGIN
+from autoscaler.cli.command_sections import CommandSection, SectionedGroup
 from autoscaler.cli.commands import about, bundle, changes, data, inspection, planning, snapshot
 from autoscaler.cli.commands.agent import agent
 from autoscaler.cli.commands.export import export
@@ -27,14 +30,14 @@ HELP = f"""Elastic deep learning: training jobs that shrink for web load and gro
 Start here:
   edl launch --trainers 1:8 train.py     run a script on this machine
   edl validate job.yaml                  check a file
-  edl run job.yaml web.yaml              run it on this machine, with a live view
+  edl run job.yaml web.yaml              run it here, with a live view
 \b
 From another terminal, while it runs; the same on a Kubernetes cluster:
-  edl get tj                             jobs; also: nodes, pods, deployments, gpus
+  edl get tj                             jobs (nodes, pods, deployments, gpus)
   edl top                                who holds GPUs, and who works
   edl scale deployment/web --replicas 6  more web load: watch jobs shrink
   edl describe tj/digits                 its state, pods and last decisions
-  edl why tj/digits                      why this size, and what would give more
+  edl why tj/digits                      why this size; what would give more
   edl what-if --web web=9                what would become of jobs and web
   edl logs tj/digits --trainer 2 -f      what a trainer writes
   edl drain tj/digits --trainer 2        let one finish its batch and leave
@@ -57,42 +60,60 @@ Which run or cluster is meant:
 """
 
 
+SECTIONS: Final[Mapping[str, CommandSection]] = {
+    "Start": {
+        launch: "Run a training script as a job, without a job file.",
+        run: "Run job files on virtual nodes of this machine.",
+        validate: "Check job files, and start nothing.",
+    },
+    "See": {
+        inspection.get: "List jobs (tj), nodes, pods, deployments or gpus.",
+        inspection.describe: "Show one object: its state, pods, resizes and events.",
+        top: "Show who holds GPUs, and who works.",
+        inspection.logs: "Print what a pod has written.",
+        inspection.events: "List what has happened: starts, drains, failures, decisions.",
+        inspection.wait: "Wait until a condition holds.",
+    },
+    "Sizes": {
+        planning.why: "Explain a job's size, and what would raise it.",
+        planning.plan: "Print the plan that the planner would make now.",
+        planning.what_if: "Print sizes with other nodes, other load or another job.",
+        snapshot.snapshots: "Save what the planner sees: a bug report about sizes.",
+    },
+    "Change": {
+        changes.scale: "Set a deployment's replicas, or pin a job's size.",
+        changes.drain: "Let a trainer finish its batch and leave, or empty a node.",
+        changes.uncordon: "Open a drained node again.",
+        changes.suspend: "Commit a checkpoint, then end all pods of a job.",
+        changes.resume: "Let a suspended job start again, from its last checkpoint.",
+        changes.keep: "Leave a pod its GPUs for a while although nobody uses them.",
+        changes.delete: "Delete a job, a deployment or one pod.",
+    },
+    "Checkpoints": {
+        data.data: "Audit and verify checkpoints.",
+        export: "Write the model of a checkpoint as a file for other tools.",
+    },
+    "Processes of a cluster": {
+        operator: "Run the operator: it sizes TrainingJobs beside web load.",
+        agent: "Watch a node's GPUs: which compute, and which are only held.",
+    },
+    "Others": {
+        bundle.bundle: "Pack a run's folder into one archive, as a bug report.",
+        about.completion: "Print the completion script for a shell.",
+        about.version: "Print the versions of EDL and its dependencies.",
+    },
+}
+
+
 @click.version_option(package_name="edl", prog_name="edl")
-@click.group(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(
+    cls=SectionedGroup,
+    sections=SECTIONS,
+    help=HELP,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
 def edl() -> None:
     """The command group `edl`; its help text is HELP."""
-
-
-for command in (
-    launch,
-    run,
-    validate,
-    inspection.get,
-    inspection.describe,
-    inspection.logs,
-    inspection.events,
-    inspection.wait,
-    top,
-    planning.why,
-    planning.plan,
-    planning.what_if,
-    snapshot.snapshots,
-    changes.scale,
-    changes.drain,
-    changes.uncordon,
-    changes.suspend,
-    changes.keep,
-    changes.resume,
-    changes.delete,
-    data.data,
-    export,
-    bundle.bundle,
-    about.completion,
-    about.version,
-    operator,
-    agent,
-):
-    edl.add_command(command)
 
 
 def main(name: str = "edl") -> None:

@@ -42,8 +42,10 @@ def bundle(folder: Path | None, output: Path | None) -> None:
     edl bundle runs/20260102-150405-digits -o report.tar.gz
     """  # noqa: D301 - click keeps the lines after this mark as they are
     run = RunFolder(root=folder.absolute()) if folder is not None else next(find_runs(RUNS), None)
-    if run is None or not run.manifest.is_file():
-        raise CommandError(Exit.NOT_FOUND, f"{folder or RUNS} holds no run")
+    if run is None:
+        raise CommandError(Exit.NOT_FOUND, f"there is no run below ./{RUNS}; name its folder: edl bundle FOLDER")
+    if not run.manifest.is_file():
+        raise CommandError(Exit.NOT_FOUND, f"{folder} is not a run folder: it has no run.json")
     target = output or Path(f"{run.root.name}.tar.gz")
     redactor = Redactor(_known_secrets(run))
     try:

@@ -25,7 +25,7 @@ def data() -> None:
     """Audit and verify checkpoints."""
 
 
-@data.command()
+@data.command(short_help="Print the samples of a checkpoint, and check its files.")
 @checkpoint_argument
 @click.option("--no-files", is_flag=True, help="Trust the manifest; do not read the files.")
 @click.option("--replicas", is_flag=True, help="Compare the replicas of a group that trains; read no checkpoint.")
@@ -83,7 +83,7 @@ def _audit_replicas(job: str, budget_s: float, *, is_json: bool, selector: Place
         raise CommandError(Exit.NOT_FOUND, f"{job}: no replicas are compared yet")
 
 
-@data.command()
+@data.command(short_help="Read every byte of a checkpoint folder.")
 @checkpoint_argument
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 @place_options

@@ -44,7 +44,7 @@ def snapshots() -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
 
 
-@snapshots.command()
+@snapshots.command(short_help="Write a snapshot into one file.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="Output file; -: standard output.")
 @place_options
 def save(*, output: Path | None, selector: PlaceSelector) -> None:

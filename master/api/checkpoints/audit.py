@@ -160,7 +160,7 @@ def _find_head(
     if newest is None and problems:
         raise StorageAlteredError("manifest-*.json", f"no manifest in {storage.uri} can be read: {problems[-1]}")
     if newest is None:
-        raise StorageMissingError("manifest-*.json", f"is not in {storage.uri}: no checkpoint was committed there")
+        raise StorageMissingError(storage.uri, "no checkpoint was committed there")
     return newest
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from autoscaler.cli.commands.bundle import bundle
 from autoscaler.cli.commands.redaction import Redactor, is_secret_name, secrets_in
+from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 
 JOB = """
@@ -175,3 +176,13 @@ def test_an_archive_holds_no_secret_and_no_link(tmp_path, monkeypatch, capsys):
         assert f"redacted {name} in " in told.err
     assert "hunter2" not in told.err
     assert archive.stat().st_mode & 0o777 == 0o600
+
+
+def test_where_no_run_is_the_message_names_the_folder(tmp_path, monkeypatch):
+    """Below the working folder, or where the command line said."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CommandError, match=r"no run below \./runs; name its folder") as none:
+        bundle.callback(folder=None, output=None)
+    with pytest.raises(CommandError, match=r"is not a run folder: it has no run\.json") as other:
+        bundle.callback(folder=tmp_path, output=None)
+    assert {none.value.code, other.value.code} == {Exit.NOT_FOUND}
