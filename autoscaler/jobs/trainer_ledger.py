@@ -196,6 +196,7 @@ EXCUSED_IN_GROUP: Final = frozenset({GroupPhase.SYNC, GroupPhase.TRANSFER, Group
 """The group changes, or is done."""
 
 IN_SCRIPT: Final = frozenset({GroupPhase.SCRIPT, GroupPhase.UNREADY})
+IN_BATCH: Final = frozenset({GroupPhase.COMPUTE, GroupPhase.WARM_UP})
 
 _NOT_SEEN: Final = "it has just been seen for the first time"
 
@@ -237,7 +238,7 @@ def _place_of(entry: TrainerEntry) -> ScriptPlace:
     if entry.phase:
         if entry.phase in IN_SCRIPT:
             return ScriptPlace.OWN_CODE
-        return ScriptPlace.BATCH if entry.phase == GroupPhase.COMPUTE else ScriptPlace.WAITS
+        return ScriptPlace.BATCH if entry.phase in IN_BATCH else ScriptPlace.WAITS
     if entry.is_computing:
         return ScriptPlace.BATCH
     return ScriptPlace.WAITS if entry.is_waiting else ScriptPlace.OWN_CODE

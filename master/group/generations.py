@@ -22,7 +22,7 @@ from master.group.measured_shares import weights_of
 from master.group.membership import candidates, concerned, in_rank_order, is_gone, is_lost
 from master.job.domain.durable_records import GenerationRecord, Instant, MemberKey, RecordGeneration
 
-_IN_NEXT_STEP: Final = (GroupPhase.COMPUTE, GroupPhase.REDUCE)
+_IN_NEXT_STEP: Final = (GroupPhase.COMPUTE, GroupPhase.WARM_UP, GroupPhase.REDUCE)
 
 
 def has_trouble(state: GroupState) -> bool:

@@ -22,12 +22,13 @@ SEVERED_NS: Final = SECOND // 20
 Only beside a survivor that has reported: at most one step is lost should the process live (rule 69).
 """
 SILENT_STEPS: Final = 10  # median steps
-SILENT_REPORTS: Final = 4  # reports that a process alone owes, or one in its script
+SILENT_REPORTS: Final = 4  # reports that a process alone owes, or one in its script or its compiler
 SILENT_REPORTS_IN_STEP: Final = 2  # and one that all others wait for in a usual step
 LOADING_NS: Final = 600 * SECOND
 """How long a member that lives and reports may wait for its data loader, while the others wait for it."""
 _WAITING: Final = frozenset({GroupPhase.REDUCE, GroupPhase.SYNC})
-_BUSY: Final = frozenset({GroupPhase.COMPUTE, GroupPhase.LOAD, GroupPhase.SCRIPT})
+_BUSY: Final = frozenset({GroupPhase.COMPUTE, GroupPhase.WARM_UP, GroupPhase.LOAD, GroupPhase.SCRIPT})
+_LONG: Final = frozenset({GroupPhase.WARM_UP, GroupPhase.SCRIPT})
 IN_SCRIPT: Final = _BUSY | {GroupPhase.UNREADY}
 
 
@@ -149,7 +150,7 @@ def _silences_in(state: GroupState, members: list[Replica], usual_ns: int) -> It
     A member says nothing, or it holds back others that wait.  A usual step's time is enough for the last one that has
     not contributed to its step; any other is in its script, waits for its data, or is not the only one that is late.
     It is enough as well for one that says nothing in a usual step while all others wait in it, or twice that in its
-    script, where a library may keep the process from reporting.
+    script and while it compiles, where a library may keep the process from reporting.
     """
     contributed = Counter(_step(one) for one in members if one.phase is GroupPhase.REDUCE)
     newest = max(contributed, default=-1)
@@ -163,7 +164,7 @@ def _silences_in(state: GroupState, members: list[Replica], usual_ns: int) -> It
         quiet_ns = max(_limit_ns(state, one, usual_ns), SILENT_REPORTS * state.config.report_every_ns)
         others_wait = contributed[newest] - (one.phase is GroupPhase.REDUCE and _step(one) == newest)
         if is_usual and others_wait == len(members) - 1:
-            reports = SILENT_REPORTS if one.phase is GroupPhase.SCRIPT else SILENT_REPORTS_IN_STEP
+            reports = SILENT_REPORTS if one.phase in _LONG else SILENT_REPORTS_IN_STEP
             quiet_ns = max(usual_ns, reports * state.config.report_every_ns)
         at = max(one.heard_at, others_moved) + quiet_ns
         if is_any_waiting and one.phase in _BUSY:
@@ -180,7 +181,7 @@ def _step(replica: Replica) -> int:
 
 
 def _is_in_usual_step(state: GroupState, one: Replica) -> bool:
-    """False outside a step, in the first one of a generation, which compiles, and of an epoch, where loaders begin."""
+    """False outside a step, in one that may compile, and in the first one of an epoch, where loaders begin."""
     return one.phase is GroupPhase.COMPUTE and _has_stepped(one) and not _begins_epoch(state, _step(one))
 
 
@@ -199,9 +200,12 @@ def is_silent_at(state: GroupState, key: MemberKey, now: Instant) -> bool:
 
 
 def _limit_ns(state: GroupState, one: Replica, usual_ns: int) -> int:
-    """Longest silence of a member: `usual_ns`, and long in its script and where its first step compiles."""
+    """Longest silence of a member: `usual_ns`, and long in its script and where it may compile.
+
+    That is in the first step of a generation, and in one of a size that is new to its process.
+    """
     is_compiling = one.phase in (GroupPhase.COMPUTE, GroupPhase.TRANSFER) and not _has_stepped(one)
-    return _longest_ns(state, usual_ns) if is_compiling or one.phase is GroupPhase.SCRIPT else usual_ns
+    return _longest_ns(state, usual_ns) if is_compiling or one.phase in _LONG else usual_ns
 
 
 def _longest_ns(state: GroupState, usual_ns: int) -> int:

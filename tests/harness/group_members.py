@@ -25,7 +25,7 @@ from tests.programs.group_counter import DATASET
 from trainer_sdk.group.replica_files import read_copy
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
-TRAINING = ("compute", "load", "reduce", "script")
+TRAINING = ("compute", "warm_up", "load", "reduce", "script")
 BUDGET_S = 150.0
 
 

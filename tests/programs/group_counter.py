@@ -4,7 +4,8 @@ FOLDER has a folder `sockets` of mode 0700 and the checkpoints; the result is NA
 a position that kills whoever trains it; with the file `raises` the script raises first.  With the file `hook` there is
 a final hook: it adds a line to `hooked`, kills its process if that is the first line, and else ends once the file
 `saved` is there.  Whoever finds the file `evaluate` between two steps removes it and evaluates for a while.  Trainer 1
-hangs in its step while the file `hang-1` is there, and so on.  With the file `large` the replica is large enough for
+hangs in its step while the file `hang-1` is there, and so on.  With the file `compiles-1` trainer 1 takes long over the
+first step in which it has records.  With the file `large` the replica is large enough for
 shards.
 """
 
@@ -29,6 +30,7 @@ from trainer_sdk.session import Session, open_session
 
 DATASET = DatasetSpec(name="counted", size=50, epochs=150, batch_size=7, seed=3)
 EVALUATION_S = 8.0  # many median steps
+COMPILING_S = 6.0  # more than ten median steps
 PAUSE_S = 0.3  # of a step, until the file `hurry` is there: a test's faults come long before the job's end
 
 
@@ -103,7 +105,7 @@ def train(session: Session, replica: Counter, folder: Path, ordinal: int) -> int
         DATASET.name, size=DATASET.size, epochs=DATASET.epochs, global_batch=DATASET.batch_size, seed=DATASET.seed
     )
     poison = int((folder / "poison").read_text()) if (folder / "poison").exists() else -1
-    redone = 0
+    redone, has_compiled = 0, not (folder / f"compiles-{ordinal}").exists()
     while (share := steps.next_step()) is not None:
         redone += share.is_redo
         if poison in share.positions:
@@ -113,6 +115,9 @@ def train(session: Session, replica: Counter, folder: Path, ordinal: int) -> int
         gradient = np.zeros(DATASET.size, dtype=np.int64)
         if share.positions:
             np.add.at(gradient, steps.records(share.positions), 1)
+        if share.positions and not has_compiled:
+            time.sleep(COMPILING_S)
+            has_compiled = True
         while (folder / f"hang-{ordinal}").exists():
             time.sleep(PAUSE_S)
         if not (folder / "hurry").exists():

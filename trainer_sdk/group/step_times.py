@@ -19,6 +19,8 @@ from trainer_sdk.group.port import StepShare
 
 STEPS_KEPT: Final = 32
 """Steps of which the median and the rate are told."""
+SIZES_KEPT: Final = 64
+"""Numbers of records that count as trained before: of shares, and of the last steps of epochs."""
 
 
 class StepTimes:
@@ -38,6 +40,7 @@ class StepTimes:
         self._computed_s: float | None = None  # when the step in hand was computed, if that was told
         self._times: deque[tuple[float, int]] = deque(maxlen=STEPS_KEPT)  # of complete steps: seconds, own records
         self._loading: deque[float] = deque(maxlen=STEPS_KEPT)  # of the same steps: seconds
+        self._sizes: dict[int, None] = {}  # numbers of records of complete steps, the newest last
         self._rates: deque[float] = deque(maxlen=STEPS_KEPT)  # of those with records: records a second of computing
 
     @contextmanager
@@ -96,6 +99,10 @@ class StepTimes:
             records, took_s = len(self._share.positions), now_s - self._began_s
             self._times.append((took_s, records))
             self._loading.append(self._loaded_s)
+            self._sizes.pop(records, None)
+            self._sizes[records] = None
+            if len(self._sizes) > SIZES_KEPT:
+                del self._sizes[next(iter(self._sizes))]
             computing_s = took_s - self._reduced_s if self._computed_s is None else self._computed_s - self._began_s
             if records and computing_s > 0.0 and isfinite(computing_s):
                 self._rates.append(records / computing_s)
@@ -109,6 +116,7 @@ class StepTimes:
             is_loading=self._is_loading,
             is_in_script=self._is_in_script,
             is_in_step=self.is_in_step,
+            is_size_new=self._share is not None and len(self._share.positions) not in self._sizes,
             steps_begun=self._steps_begun,
             median_step_s=median(time_s for time_s, _ in self._times) if self._times else 0.0,
             samples_per_s=sum(count for _, count in self._times) / total_s if total_s else 0.0,

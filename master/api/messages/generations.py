@@ -80,6 +80,7 @@ class GroupPhase(StrEnum):
     SYNC = "sync"  # all members compare their states
     TRANSFER = "transfer"  # a state is sent or received
     COMPUTE = "compute"  # in a step, before its collectives or between them
+    WARM_UP = "warm_up"  # as COMPUTE, of a number of records that this process has not trained before: it may compile
     LOAD = "load"  # in a step, and waits for its data loader
     REDUCE = "reduce"  # in a step's collectives: waits for other members
     SCRIPT = "script"  # in the script's code outside a step: it applies one, evaluates, or has not heard of a sync yet

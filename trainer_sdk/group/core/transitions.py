@@ -227,8 +227,12 @@ def _phase(state: MemberState, event: ReportRequested) -> GroupPhase:
             return GroupPhase.DONE
         case MemberPhase.BOUNDARY | MemberPhase.COMPLETE:
             is_given = state.is_step_given or (event.is_in_step and state.phase is MemberPhase.COMPLETE)
-            if not is_given:
-                return GroupPhase.SCRIPT
-            return GroupPhase.LOAD if event.is_loading else GroupPhase.COMPUTE
+            return _phase_in_step(event) if is_given else GroupPhase.SCRIPT
         case _:
             assert_never(state.phase)
+
+
+def _phase_in_step(event: ReportRequested) -> GroupPhase:
+    if event.is_loading:
+        return GroupPhase.LOAD
+    return GroupPhase.WARM_UP if event.is_size_new else GroupPhase.COMPUTE

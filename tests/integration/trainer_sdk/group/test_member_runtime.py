@@ -58,6 +58,18 @@ async def test_member_that_evaluates_between_two_steps_is_waited_for(group):
         await members.check_exact(0, 1)
 
 
+async def test_joiner_that_compiles_in_its_second_step_stays(group):
+    """ADR 0257: in the first one it takes the state and has no records, so that one compiles nothing."""
+    async with group() as members:
+        members.add(2)
+        before = await members.wait_trained(2)
+        (group.folder / "compiles-2").touch()
+        members.add()
+        after = await members.wait_trained(3, above=before.generation)
+        assert after.generation == before.generation + 1
+        assert (await members.check_exact(0, 1, 2))[2]["redone"] == 0
+
+
 async def test_stopped_member_is_left_behind_and_returns(group):
     """Rules 74, 92: nobody waits for the stopped one, which takes the others' state when it is back."""
     async with group() as members:

@@ -45,6 +45,13 @@ def test_first_step_of_an_epoch_has_the_time_of_a_progress_deadline():
     assert stands_still(loads, 130, step=EPOCH)
 
 
+def test_member_that_may_compile_has_the_time_of_a_progress_deadline_in_any_step():
+    """Its share has a size that is new to it, as in its second step: in the first one it took the state (ADR 0257)."""
+    compiles = {"t0": GroupPhase.REDUCE, "t1": GroupPhase.REDUCE, "t2": GroupPhase.WARM_UP}
+    assert not stands_still(compiles, 110)
+    assert stands_still(compiles, 130)
+
+
 def test_member_that_waits_for_its_data_has_the_time_of_slow_storage():
     """Whatever its median step is: it lives and reports, and says what it waits for."""
     loads = {"t0": GroupPhase.REDUCE, "t1": GroupPhase.LOAD}
@@ -88,7 +95,9 @@ def test_member_that_applies_a_step_is_waited_for_after_a_break():
     assert (driver.record.number, driver.names()) == (2, ["t0", "t1", "t2"])
 
 
-@pytest.mark.parametrize("last", [GroupPhase.COMPUTE, GroupPhase.REDUCE, GroupPhase.SCRIPT, GroupPhase.LOAD])
+@pytest.mark.parametrize(
+    "last", [GroupPhase.COMPUTE, GroupPhase.REDUCE, GroupPhase.SCRIPT, GroupPhase.LOAD, GroupPhase.WARM_UP]
+)
 def test_stopped_process_is_lost_two_seconds_after_the_others_wait_for_it(last):
     """Its last report is of an older step, in any phase; theirs say for how long they have waited."""
     driver, (first, second, stopped) = training("t0", "t1", "t2")
@@ -96,7 +105,8 @@ def test_stopped_process_is_lost_two_seconds_after_the_others_wait_for_it(last):
     driver.pass_time(0.9)
     for one in (first, second):
         driver.progress(one, 1, 3, GroupPhase.REDUCE, median_step_s=0.05, reducing_s=0.9)
-    driver.pass_time(3.0 if last is GroupPhase.SCRIPT else 1.0)  # a library may keep a script from reporting
+    is_kept = last in (GroupPhase.SCRIPT, GroupPhase.WARM_UP)  # a library may keep it from reporting
+    driver.pass_time(3.0 if is_kept else 1.0)
     assert broken_number(driver, first) == 0
     driver.pass_time(0.2)
     assert broken_number(driver, first) == 1

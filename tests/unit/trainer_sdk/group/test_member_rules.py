@@ -56,6 +56,10 @@ def test_member_computes_in_a_step_alone_and_is_in_its_script_else():
         GroupPhase.LOAD,
         GroupPhase.SCRIPT,
     ]
+    assert [reported_phase(given, is_size_new=True, is_loading=loads) for loads in (False, True)] == [
+        GroupPhase.WARM_UP,
+        GroupPhase.LOAD,
+    ]
     assert [reported_phase(state, is_reducing=True) for state in (given, applying)] == [
         GroupPhase.REDUCE,
         GroupPhase.REDUCE,

@@ -7,11 +7,11 @@ import pytest
 
 from master.api.positions import PositionSet
 from trainer_sdk.group.port import StepShare
-from trainer_sdk.group.step_times import StepTimes
+from trainer_sdk.group.step_times import SIZES_KEPT, StepTimes
 
 
-def share(step: int, generation: int = 1) -> StepShare:
-    positions = PositionSet.span(4 * step, 4 * step + 2)
+def share(step: int, generation: int = 1, *, records: int = 2) -> StepShare:
+    positions = PositionSet.span(4 * step, 4 * step + records)
     return StepShare(step=step, epoch=0, positions=positions, records=4, rank=0, size=2, generation=generation)
 
 
@@ -103,3 +103,28 @@ def test_rate_of_computing_is_without_the_wait_for_others():
     reduced.end(monotonic() + 0.5)
     assert reduced.report({}).reducing_s == 0.0
     assert 2 / 0.6 < reduced.report({}).compute_rate <= 2 / 0.5
+
+
+def test_size_is_new_until_a_step_of_it_is_complete():
+    """Who takes the state has no records in its first step, and compiles for its share in the second; the others have
+    a larger one first (ADR 0257).  A step that was dropped may not have been computed.
+    """
+    times, new = StepTimes(), []
+    for step, records in enumerate((0, 2, 2, 4, 2, 4)):
+        times.begin(share(step, records=records), 0.0)
+        new.append(times.report({}).is_size_new)
+        times.end(1.0)
+    assert new == [True, True, False, True, False, False]
+    times.begin(share(6, records=3), 0.0)
+    times.begin(share(6, records=3), 0.0)
+    assert times.report({}).is_size_new
+
+
+def test_sizes_are_forgotten_in_the_order_in_which_they_were_trained_last():
+    times = StepTimes()
+    for records in (1, 2, *range(3, SIZES_KEPT + 1), 1, SIZES_KEPT + 1):
+        times.begin(share(0, records=records), 0.0)
+        times.end(1.0)
+    for records, is_new in ((1, False), (2, True), (3, False)):
+        times.begin(share(0, records=records), 0.0)
+        assert times.report({}).is_size_new == is_new

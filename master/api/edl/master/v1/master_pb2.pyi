@@ -123,6 +123,7 @@ class _GroupPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupPhase
     GROUP_PHASE_SCRIPT: _GroupPhase.ValueType  # 7
     GROUP_PHASE_LOAD: _GroupPhase.ValueType  # 8
     GROUP_PHASE_UNREADY: _GroupPhase.ValueType  # 9
+    GROUP_PHASE_WARM_UP: _GroupPhase.ValueType  # 10
 
 class GroupPhase(_GroupPhase, metaclass=_GroupPhaseEnumTypeWrapper): ...
 
@@ -136,6 +137,7 @@ GROUP_PHASE_DONE: GroupPhase.ValueType  # 6
 GROUP_PHASE_SCRIPT: GroupPhase.ValueType  # 7
 GROUP_PHASE_LOAD: GroupPhase.ValueType  # 8
 GROUP_PHASE_UNREADY: GroupPhase.ValueType  # 9
+GROUP_PHASE_WARM_UP: GroupPhase.ValueType  # 10
 Global___GroupPhase: _TypeAlias = GroupPhase  # noqa: Y015
 
 class _CutRefusal:
