@@ -92,9 +92,13 @@ def handle_copied(state: MemberState, event: CopyTaken) -> MemberStep:
 
 
 def _awaits_comparison(state: MemberState) -> bool:
-    """True for a copy that all agreed on: the next step's words compare its state (the last one is compared by now)."""
+    """True for a copy that all agreed on: the next step's words compare its state (the last one is compared by now).
+
+    Not for one that a member takes by itself at the same boundary: whoever asked for it waits, and takes no step.
+    """
     is_alone = state.record is None or len(state.record.members) == 1
-    return state.can_compare and state.copy_shards > 0 and not is_alone and not state.is_all_done
+    is_agreed = 0 <= state.rank < state.copy_shards
+    return state.can_compare and is_agreed and not is_alone and not state.is_all_done
 
 
 def compared(state: MemberState) -> MemberStep:

@@ -145,6 +145,17 @@ def test_script_that_waits_for_its_checkpoint_waits_for_no_step():
     assert next_work(asked) == TakeCopy(number=2, stamp=1, state=sid(1, 4), skipped=EMPTY)
 
 
+def test_copy_of_a_rank_without_a_shard_waits_for_no_step():
+    """Rank 0 copies at this boundary what all agreed on; rank 1's script waits for a checkpoint of its own."""
+    state = replace(digested(synced(step=4, me=1, can_compare=True, is_registered=True)), copy_shards=1)
+    state, _ = feed(state, CopyNow())
+    work = next_work(state)
+    assert isinstance(work, TakeCopy)
+    assert not work.writers
+    _, effects = feed(state, CopyTaken(work=work), CopyWritten(number=work.number, file=file_of(work)))
+    assert any(isinstance(one, OfferState) for one in reports(effects))
+
+
 def last(members=(0, 1)):
     """A member at the last step's state, which is digested."""
     state = replace(synced(step=6, members=members), state=sid(1, 6), can_compare=True, is_registered=True)
