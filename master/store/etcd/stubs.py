@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from master.errors import PermanentError
 
 PACKAGE: Final = "etcd3.etcdrpc"
 FILES: Final = ("kv", "auth", "rpc")  # in the order of their imports
+SERIALIZED: Final = re.compile(r"""serialized_pb=_b\(('(?:[^'\\\n]|\\.)*')\)""")
+"""Its group is a literal of Python: protoc writes each in one line, in single quotes."""
 
 
 def _load() -> tuple[ModuleType, ModuleType]:
@@ -58,12 +61,15 @@ def _messages_module(source: Path, pool: descriptor_pool.DescriptorPool) -> Modu
 
 
 def _serialized_descriptor(source: Path) -> bytes:
-    """The argument `serialized_pb=_b('...')` of the file's one FileDescriptor."""
-    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.keyword) and node.arg == "serialized_pb" and isinstance(node.value, ast.Call):
-            literal: str = ast.literal_eval(node.value.args[0])
-            return literal.encode("latin1")
-    raise PermanentError(f"{source} holds no serialized descriptor. EDL needs etcd3 0.12.0.")
+    """The argument `serialized_pb=_b('...')` of the file's one FileDescriptor.
+
+    Found by its text: every process that uses etcd starts with this, and parsing the 5,000 lines took it 40 ms.
+    """
+    found = SERIALIZED.search(source.read_text(encoding="utf-8"))
+    if found is None:
+        raise PermanentError(f"{source} holds no serialized descriptor. EDL needs etcd3 0.12.0.")
+    literal: str = ast.literal_eval(found[1])
+    return literal.encode("latin1")
 
 
 def _execute(source: Path) -> ModuleType:
