@@ -4,6 +4,9 @@ Tests of the cluster and of processes mostly wait; unit tests, properties and th
 pytest process: the parts that wait share the machine, the one that computes gives way to them (its priority is lower),
 since they measure real time.  Every test is in one part, whatever its folder and marks: see `parts`.
 
+At the end each part says which of its files and tests took longest, and how much CPU time it used: the run as a whole
+has a budget (docs/testing.md).
+
 Exit code 0: all passed; 1: not so; 130, 143: interrupted, told to end.  However it ends, no process of a part is left.
 """
 
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -26,6 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.etcd_server.etcd_members import DIE_WITH_PARENT
+from tests.slowest import MARK
 
 LEAVE_BUDGET_S: Final = 30.0  # for an interrupted pytest to take down its fixtures
 POLL_S: Final = 0.1
@@ -48,7 +53,8 @@ class Part:
 
 def parts(*, is_quick: bool) -> tuple[Part, ...]:
     """By the mark `cluster` first, then by folder: what is in no named folder computes."""
-    pytest = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--color={'yes' if _is_terminal() else 'no'}")
+    colour = f"--color={'yes' if _is_terminal() else 'no'}"
+    pytest = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.slowest", colour)
     elsewhere = tuple(f"--ignore={folder}" for folder in OF_PROCESSES)
     others = (*pytest, "-m", "not cluster")
     cluster = Part(name="cluster", command=(*pytest, "-m", "cluster", "tests"))
@@ -61,14 +67,16 @@ def parts(*, is_quick: bool) -> tuple[Part, ...]:
 
 @dataclass(slots=True, kw_only=True)
 class Running:
-    """A part that was begun: what it last said, and which of its tests went wrong."""
+    """A part that was begun: what it last said, which of its tests went wrong, and which took longest."""
 
     part: Part
     process: subprocess.Popen[str]
     reader: threading.Thread | None = None
     last: str = ""
     wrong: list[str] = field(default_factory=list)
+    slowest: list[str] = field(default_factory=list)
     took_s: float = 0.0
+    cpu_s: float = 0.0
 
     def listen(self, say: Callable[[str], None]) -> None:
         """Passes on each line, until nobody can write one any more."""
@@ -76,6 +84,9 @@ class Running:
         with self.process.stdout as lines:
             for line in lines:
                 bare = _COLOUR.sub("", line).strip()
+                if bare.startswith(MARK):
+                    self.slowest.append(bare.removeprefix(MARK).strip())
+                    continue
                 self.last = bare.strip("= ") or self.last
                 if found := _WRONG.match(bare):
                     self.wrong.append(found[1])
@@ -137,7 +148,7 @@ class SideBySide:
         began_s = time.monotonic()
         waiting = list(self._running)
         while waiting:
-            for one in [one for one in waiting if one.process.poll() is not None]:
+            for one in [one for one in waiting if _has_ended(one)]:
                 waiting.remove(one)
                 one.took_s = time.monotonic() - began_s
                 one.send(signal.SIGKILL)  # what it left behind would hold its output open
@@ -158,10 +169,28 @@ class SideBySide:
 
     def _tell(self) -> None:
         for one in self._running:
-            self._say(f"{one.part.name:9} {one.took_s:5.0f} s  code {one.process.wait()}  {one.last}")
+            for line in one.slowest:
+                self._say(f"{one.part.name:9} slowest {line}")
+        for one in self._running:
+            took = f"{one.took_s:5.0f} s, CPU {one.cpu_s:5.0f} s"
+            self._say(f"{one.part.name:9} {took}  code {one.process.wait()}  {one.last}")
         wrong = [name for one in self._running for name in one.wrong]
         if wrong:
             self._say(f"alone: {Path(sys.executable).parent}/pytest {shlex.join(wrong)}")
+
+
+def _has_ended(one: Running) -> bool:
+    """Afterwards `cpu_s` of one that has is the CPU time of its process and of those that it has waited for."""
+    before_s = _children_cpu_s()
+    if one.process.poll() is None:
+        return False
+    one.cpu_s = _children_cpu_s() - before_s
+    return True
+
+
+def _children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _lower(pid: int) -> None:

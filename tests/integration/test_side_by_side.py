@@ -12,6 +12,7 @@ import pytest
 
 from autoscaler.etcd_server.build import CHECKOUT
 from tests.side_by_side import Part, SideBySide, parts
+from tests.slowest import MARK, slowest_lines
 
 DEADLINE_S = 100.0
 
@@ -47,6 +48,41 @@ def test_one_that_fails_decides_and_the_others_end_in_their_own_time():
     assert "two       | == 7 passed ==" in lines
     assert lines[-2].endswith("7 passed")
     assert lines[-1].endswith("pytest 'tests/x.py::test_a[b c]'")
+
+
+def test_what_took_longest_and_the_cpu_time_are_told_at_the_end():
+    """Beside the last words of the part, which stay what they are; its lines are not told twice."""
+    busy = f"""
+        import time
+        while time.process_time() < 2.0:
+            pass
+        print("== 7 passed ==")
+        print({MARK!r} + "  12.0 s  tests/x.py")
+    """
+    code, lines = run(python("one", busy), python("two", "print('== 1 passed ==')"))
+    assert code == 0
+    assert [line for line in lines if "12.0 s" in line] == ["one       slowest 12.0 s  tests/x.py"]
+    cpu_s, other_s = (float(line.split("CPU")[1].split()[0]) for line in lines[-2:])
+    assert cpu_s >= 2.0 > other_s
+    assert lines[-2].endswith("code 0  7 passed")
+
+
+def test_slowest_files_then_slowest_tests():
+    """A file has the time of all phases of its tests; what takes less than a second is not told."""
+    phases = [
+        ("a.py::one", 2.0),
+        ("a.py::one", 0.5),
+        ("a.py::two", 2.0),
+        ("b.py::three[x::y]", 3.0),
+        ("c.py::four", 0.9),
+    ]
+    said = [line.removeprefix(MARK).split(" s  ") for line in slowest_lines(phases, count=2)]
+    assert [(float(took), name) for took, name in said] == [
+        (4.5, "a.py"),
+        (3.0, "b.py"),
+        (3.0, "b.py::three[x::y]"),
+        (2.5, "a.py::one"),
+    ]
 
 
 @pytest.mark.parametrize(("codes", "verdict"), [((0, 0), 0), ((0, 5), 0), ((5, 5), 1), ((0, 2), 1), ((0, -9), 1)])
