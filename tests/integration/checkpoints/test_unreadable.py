@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -63,12 +64,20 @@ def truncate(folder):
     return manifest.name
 
 
-@pytest.fixture
-def trained(tmp_path):
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory):
     """The folder of a run that has ended: what it said and what the folder holds agree."""
-    code, said = run(tmp_path)
+    folder = tmp_path_factory.mktemp("trained")
+    code, said = run(folder)
     assert code == 0, said
-    assert read_checkpoint(str(tmp_path / "checkpoints")).head.is_complete
+    assert read_checkpoint(str(folder / "checkpoints")).head.is_complete
+    return folder
+
+
+@pytest.fixture
+def trained(trained_once, tmp_path):
+    """A copy of its checkpoints, for the test to harm."""
+    shutil.copytree(trained_once / "checkpoints", tmp_path / "checkpoints")
     return tmp_path
 
 
