@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
-from autoscaler.manifests.documents import read_text
 
 FOLLOW_EVERY_S: Final = 0.1
 _CHUNK_BYTES: Final = 64 << 10
@@ -53,6 +52,8 @@ def read_events(folder: RunFolder, *, is_watching: bool) -> Iterator[Mapping[str
 
 def find_checkpoint_uri(folder: RunFolder, job: str) -> str | None:
     """Checkpoint folder of this job by the files that the run was started with; None: it had no such job."""
+    from autoscaler.manifests.documents import read_text  # noqa: PLC0415 - pydantic
+
     short = job.rpartition("/")[2]
     for file, text in folder.read_manifest().get("files", {}).items():
         for document in read_text(str(file), str(text))[0]:
