@@ -1,12 +1,18 @@
-"""The installed `edl` command, and `edl run` of a small job in another process."""
+"""The installed `edl` command, and `edl run` of a small job in another process.
+
+Whoever waits for something of a run reads its socket (`read_run`): the command takes a quarter of a second of CPU time
+to start, which a test that asks again and again has no use for.
+"""
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+from autoscaler.clusters.kubernetes.api.errors import NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
+from autoscaler.clusters.local.control_plane.socket_client import SocketApi
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from autoscaler.jobs.progress import progress_of
 from tests.harness.master_status import try_status
@@ -59,6 +65,29 @@ def edl(*words, run=None, code=0, deadline_s=DEADLINE_S):
     return done.stdout + done.stderr
 
 
+def read_run(run, what):
+    """As `edl get WHAT -o json` in the namespace default: `pods` and the like are a list, `tj/NAME` is an object."""
+    word, _, name = what.partition("/")
+    kind = {"tj": TRAINING_JOBS, "pod": PODS, "pods": PODS, "deployment": DEPLOYMENTS}[word]
+    api = SocketApi(RunFolder(root=run).control_socket())
+    if name:
+        return asyncio.run(api.get(kind, name, namespace="default"))
+    return {"items": list(asyncio.run(api.list(kind)).items)}
+
+
+def ready_trainers(run, job):
+    """So many as the job's status says; 0 while there is no such job, or it has none."""
+    try:
+        return read_run(run, f"tj/{job}")["status"]["trainers"]["ready"]
+    except (NotFoundError, KeyError):
+        return 0
+
+
+def is_in_events(run, words):
+    """True if the run has kept an event of these words, which `edl events` then shows."""
+    return words in RunFolder(root=run).events.read_text(encoding="utf-8")
+
+
 def pid_of(pod):
     """The process of a run's pod; 0 while it has none."""
     return int(pod["metadata"].get("annotations", {}).get("edl.dev/pid", 0))
@@ -71,7 +100,7 @@ def environment_of(pid):
 
 def progress_in(run, job):
     """The progress of a run's job, as its master answers another terminal; None if no master answers."""
-    pods = json.loads(edl("get", "pods", "-o", "json", run=run))["items"]
+    pods = read_run(run, "pods")["items"]
     masters = [pod for pod in pods if pod["metadata"]["name"].startswith(f"{job}-master-")]
     for pid in filter(None, map(pid_of, masters)):
         try:
@@ -108,10 +137,10 @@ class EdlRun:
         line = self.process.stdout.readline()
         assert line.startswith("run folder: "), line + self.process.stdout.read()
         self.folder = Path(line.removeprefix("run folder: ").strip())
-        wait_until(RunFolder(root=self.folder).control_socket().exists, "the control socket")
+        wait_until(RunFolder(root=self.folder).is_live, "the control socket")
 
     def get(self, kind):
-        return json.loads(edl("get", kind, "-o", "json", run=self.folder))
+        return read_run(self.folder, kind)
 
     def pids(self):
         return [pid for pod in self.get("pods")["items"] if (pid := pid_of(pod))]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
-from tests.harness.edl_command import DEADLINE_S, EDL, edl, wait_until
+from tests.harness.edl_command import DEADLINE_S, EDL, edl, ready_trainers, wait_until
 
 TRAIN = """
 import argparse, json, os, time
@@ -84,12 +84,8 @@ def start(folder, *words, options=SHARDING):
     line = process.stdout.readline()
     assert line.startswith("run folder: "), line + process.stdout.read()
     run = RunFolder(root=Path(line.removeprefix("run folder: ").strip()))
-    wait_until(run.control_socket().exists, "the control socket")
+    wait_until(run.is_live, "the control socket")
     return process, run.root
-
-
-def ready(run, job="train"):
-    return json.loads(edl("get", f"tj/{job}", "-o", "json", run=run)).get("status", {}).get("trainers", {}).get("ready")
 
 
 def test_a_script_is_launched_resized_and_ends(folder):
@@ -98,9 +94,9 @@ def test_a_script_is_launched_resized_and_ends(folder):
     hold.touch()
     process, run = start(folder, "--trainers", "1:3", "train.py", "--hold", str(hold))
     try:
-        wait_until(lambda: ready(run) == 3, "growth into the machine")
+        wait_until(lambda: ready_trainers(run, "train") == 3, "growth into the machine")
         edl("scale", "tj/train", "--trainers", "2", run=run)
-        wait_until(lambda: ready(run) == 2, "the size that was asked for")
+        wait_until(lambda: ready_trainers(run, "train") == 2, "the size that was asked for")
         hold.unlink()
         out, _ = process.communicate(timeout=DEADLINE_S)
     finally:
@@ -151,7 +147,7 @@ def test_a_group_grows_and_every_trainer_holds_the_model(folder):
     words = ("--sizes", "1,3", "--global-batch", "50", "count.py", str(hold))
     process, run = start(folder, *words, options=FAST)
     try:
-        wait_until(lambda: ready(run, "count") == 3, "growth into the machine")
+        wait_until(lambda: ready_trainers(run, "count") == 3, "growth into the machine")
         wait_until(lambda: compared(run)["trainers"] == 3, "a comparison by all")
         fresh = compared(run)
         hold.unlink()
@@ -203,7 +199,7 @@ def test_ctrl_c_ends_the_job_in_order(folder, number):
     hold.touch()
     process, run = start(folder, "--trainers", "2", "train.py", "--hold", str(hold))
     try:
-        wait_until(lambda: ready(run) == 2, "both trainers")
+        wait_until(lambda: ready_trainers(run, "train") == 2, "both trainers")
         process.send_signal(number)
         out, _ = process.communicate(timeout=DEADLINE_S)
     finally:

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.harness.edl_command import DEADLINE_S, EDL, FILES, EdlRun, edl, wait_until
+from tests.harness.edl_command import DEADLINE_S, EDL, FILES, EdlRun, edl, ready_trainers, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("planning")
     started = EdlRun(folder, "--stay")
     edl("wait", "--for=condition=Available", "deployment/web", "--timeout", "100s", run=started.folder)
-    wait_until(lambda: started.get("tj/idle")["status"]["trainers"]["ready"] == 2, "growth into free room")
+    wait_until(lambda: ready_trainers(started.folder, "idle") == 2, "growth into free room")
     yield started
     started.end()
 

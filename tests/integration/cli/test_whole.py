@@ -107,7 +107,7 @@ def find_process(words):
 
 def wait_for_progress(run):
     deadline = time.monotonic() + DEADLINE_S
-    while not (RunFolder(root=run).control_socket().exists() and has_trained(run)):
+    while not (RunFolder(root=run).is_live() and has_trained(run)):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 

@@ -1,6 +1,5 @@
 """Another user of the same machine learns nothing of a run and changes nothing in it (ADR 0170)."""
 
-import json
 import os
 import signal
 import subprocess
@@ -20,10 +19,10 @@ from tests.harness.edl_command import (
     FILES,
     PROGRAMS,
     EdlRun,
-    edl,
     environment_of,
     pid_of,
     progress_in,
+    read_run,
     wait_until,
 )
 from tests.integration.cli.test_whole import JOB
@@ -162,4 +161,4 @@ def token_file_of(run, pod):
 
 
 def get(run, what):
-    return json.loads(edl("get", what, "-o", "json", run=run.root))
+    return read_run(run.root, what)
