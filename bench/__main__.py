@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from bench.reporting import chaos_moves_section, control_plane_section
+from bench.reporting import chaos_group_section, chaos_moves_section, control_plane_section
 from bench.reporting.growth_figure import draw_growth
 
 ROOT: Final = Path(__file__).parent.parent
@@ -28,6 +28,7 @@ RAW: Final = ROOT / "docs" / "reports" / "benchmarks.json"
 TABLE: Final = ROOT / "docs" / "reports" / "benchmarks.md"
 BESIDE: Final = ROOT / "docs" / "reports" / "beside-the-scheduler.json"
 MOVED: Final = ROOT / "docs" / "reports" / "chaos-moves.json"
+GROUPS: Final = ROOT / "docs" / "reports" / "chaos-group.json"
 GROWTH: Final = ROOT / "docs" / "reports" / "planner-growth.svg"
 LIMIT_S: Final = 900
 
@@ -130,6 +131,8 @@ def _save(grouped: dict[str, list[Figure]]) -> None:
         lines += control_plane_section.section(json.loads(BESIDE.read_text()))
     if MOVED.exists():
         lines += chaos_moves_section.section(json.loads(MOVED.read_text()))
+    if GROUPS.exists():
+        lines += chaos_group_section.section(json.loads(GROUPS.read_text()))
     TABLE.write_text("\n".join(lines) + "\n")
 
 

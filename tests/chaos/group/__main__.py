@@ -1,6 +1,7 @@
 """`python -m tests.chaos.group --resizes 1000 --faults 500 --minutes 30 --seed N [--json]`: groups under real signals.
 
 Exit code 0: as many resizes and faults as asked for came about, and every promise held.
+The report also stands in the run folder, as report.json.
 """
 
 from __future__ import annotations
@@ -8,14 +9,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from bench.__main__ import GROUPS
 from tests.chaos.chaos_run import start_etcd_members
 from tests.chaos.group.group_campaign import GroupCampaign, GroupReport
+from tests.chaos.report_files import machine, write_report
 
 LAST_JOB_S = 120.0  # without new faults, so that the last job can end within the time
 
@@ -27,6 +31,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--json", action="store_true", help="one document instead of lines")
+    parser.add_argument(
+        "--keep", action="store_true", help="also into docs/reports/chaos-group.json and docs/reports/benchmarks.md"
+    )
     parser.add_argument("--folder", type=Path, default=Path("runs"), help="where the run folder is made")
     return asyncio.run(run(parser.parse_args()))
 
@@ -35,7 +42,7 @@ async def run(arguments: argparse.Namespace) -> int:
     def say(line: str) -> None:
         print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
 
-    began_s = time.monotonic()
+    began_s, load = time.monotonic(), os.getloadavg()[0]
     folder = arguments.folder.absolute() / f"group-chaos-{int(time.time())}"
     folder.mkdir(parents=True)
     say(f"seed {arguments.seed}, {arguments.resizes} resizes and {arguments.faults} faults, run folder {folder}")
@@ -52,7 +59,9 @@ async def run(arguments: argparse.Namespace) -> int:
         )
         report = await campaign.run()
     took_s = time.monotonic() - began_s
-    document = as_document(report, seed=arguments.seed, took_s=took_s)
+    wanted = {"wanted": {"resizes": arguments.resizes, "faults": arguments.faults}}
+    document = wanted | as_document(report, seed=arguments.seed, took_s=took_s) | machine(load)
+    await asyncio.to_thread(write_report, document, [folder / "report.json", *([GROUPS] if arguments.keep else [])])
     print(json.dumps(document, indent=1) if arguments.json else as_text(document))
     is_enough = report.resizes >= arguments.resizes and report.faults.total() >= arguments.faults
     return 0 if is_enough and not report.problems else 1

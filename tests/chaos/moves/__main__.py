@@ -11,13 +11,11 @@ import asyncio
 import json
 import os
 import random
-import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-from bench.__main__ import MOVED, ROOT, redraw
+from bench.__main__ import MOVED
 from tests.chaos.chaos_run import start_etcd_members
 from tests.chaos.moves.campaign import MovesCampaign
 from tests.chaos.moves.failpoints import Step
@@ -25,6 +23,7 @@ from tests.chaos.moves.job_kinds import ChaosJobKind
 from tests.chaos.moves.processes import MovesJobShape
 from tests.chaos.moves.report import RequestedCounts, as_document, as_text, missing
 from tests.chaos.moves.resize_plans import RandomPlan
+from tests.chaos.report_files import machine, write_report
 
 LAST_JOB_S = 150.0  # without new resizes, so that the last job can end within the time
 
@@ -76,25 +75,10 @@ async def run(arguments: argparse.Namespace) -> int:
         except (TimeoutError, RuntimeError) as error:
             campaign.report.problems.append(str(error))
     report, took_s = campaign.report, time.monotonic() - began_at_s
-    document = as_document(report, wanted, took_s) | _machine(load)
+    document = as_document(report, wanted, took_s) | machine(load)
     await asyncio.to_thread(write_report, document, [folder / "report.json", *([MOVED] if arguments.keep else [])])
     print(json.dumps(document, indent=1) if arguments.json else as_text(report, wanted, took_s))
     return 1 if report.problems or missing(report, wanted) else 0
-
-
-def write_report(document: dict[str, Any], files: list[Path]) -> None:
-    for file in files:
-        file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    if MOVED in files:
-        redraw()
-
-
-def _machine(load_before: float) -> dict[str, Any]:
-    """What ran on what, and how busy that was."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    git = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    loads = [round(load, 1) for load in (load_before, os.getloadavg()[0])]
-    return {"commit": git.stdout.strip() or "unknown", "cores": os.cpu_count(), "load_before_and_after": loads}
 
 
 if __name__ == "__main__":
