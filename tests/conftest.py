@@ -1,9 +1,11 @@
 """How hard the properties look: the same cases in every run, or (`make test-deep`) others each time.
 
-And tests that need torch, marked `torch`: where it is not installed they are skipped, and named at the end.
+And tests that need torch or a browser, marked `torch` and `browser`: where it is not installed they are skipped, and
+named at the end.
 """
 
 import os
+import shutil
 from importlib.util import find_spec
 
 import pytest
@@ -17,19 +19,24 @@ settings.register_profile("deep", UNTIMED, max_examples=1_000, print_blob=True)
 settings.load_profile(os.environ.get("EDL_HYPOTHESIS", "ci"))
 
 TORCH_LEFT_OUT = "LEFT OUT: torch is not installed (make frameworks)"
+BROWSER_LEFT_OUT = "LEFT OUT: chromium is not installed (apt-get install chromium)"
 
 
 def pytest_collection_modifyitems(items):
     """Such a test imports torch in its body, so it can be collected without."""
-    if find_spec("torch") is not None:
-        return
-    for item in items:
-        if item.get_closest_marker("torch"):
-            item.add_marker(pytest.mark.skip(reason=TORCH_LEFT_OUT))
+    missing = {
+        "torch": TORCH_LEFT_OUT if find_spec("torch") is None else "",
+        "browser": BROWSER_LEFT_OUT if shutil.which("chromium") is None else "",
+    }
+    for mark, reason in missing.items():
+        for item in items if reason else ():
+            if item.get_closest_marker(mark):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_terminal_summary(terminalreporter):
     """One line for each of them: pytest's own summary has one for each file."""
     for report in terminalreporter.getreports("skipped"):
-        if TORCH_LEFT_OUT in str(report.longrepr):
-            terminalreporter.write_line(f"{TORCH_LEFT_OUT}: {report.nodeid}")
+        for reason in (TORCH_LEFT_OUT, BROWSER_LEFT_OUT):
+            if reason in str(report.longrepr):
+                terminalreporter.write_line(f"{reason}: {report.nodeid}")

@@ -37,7 +37,7 @@ POLL_S: Final = 0.1
 LOWER: Final = 10  # the priority (nice) of what only computes, by so much
 LOWEST: Final = 19
 NO_TESTS: Final = 5  # pytest's exit code when nothing was chosen
-OF_PROCESSES: Final = ("tests/integration", "tests/chaos")
+OF_PROCESSES: Final = ("tests/integration", "tests/chaos", "tests/browser")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _WRONG: Final = re.compile(r"(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$")
 

@@ -22,6 +22,7 @@ from typing import Final
 
 from autoscaler.cli.exit_codes import Exit
 from autoscaler.cli.local.foreground import RunOutput, run_in_foreground
+from autoscaler.cli.local.foreground_command import choose_page
 from autoscaler.cli.terminal import replace_unencodable_characters
 from autoscaler.domain import Resources
 from autoscaler.errors import AutoscalerError
@@ -51,6 +52,10 @@ NODE_CPU_MILLI, NODE_MEMORY_BYTES = 4_000, 8 * 2**30
 POLICY: Final = replace(LOCAL_POLICY, down_window_s=4.0, victim_age_s=4.0)
 """A day's load within a minute: the windows of voluntary shrinks are as much shorter, so that servers leave too."""
 
+PAGE_HINT: Final = (
+    "to watch a run in a browser: the line 'page: http://127.0.0.1:...' at its start (edl run --page, see docs/page.md)"
+)
+
 LIMIT_FACTOR: Final = 2.5  # times the load's duration: then the demo is stopped, and says so
 
 
@@ -62,6 +67,8 @@ class Options:
     epochs: int | None
     is_json: bool
     runs: Path
+    has_page: bool | None
+    page_port: int | None
 
 
 def parse_options(arguments: Sequence[str] | None = None) -> Options:
@@ -85,6 +92,12 @@ def parse_options(arguments: Sequence[str] | None = None) -> Options:
     )
     parser.add_argument("--json", action="store_true", help="events and the outcome as JSON lines, no live view")
     parser.add_argument("--run-dir", type=Path, default=Path("runs"), help="for run folders (default %(default)s)")
+    parser.add_argument(
+        "--page",
+        action=argparse.BooleanOptionalAction,
+        help="serve the page on this machine alone (default: where a terminal is attached)",
+    )
+    parser.add_argument("--page-port", type=int, help="of the page (default: a free one)")
     given = parser.parse_args(arguments)
     if given.duration < 10:
         parser.error("--duration: a load of less than 10 s leaves no time to start a trainer")
@@ -97,6 +110,8 @@ def parse_options(arguments: Sequence[str] | None = None) -> Options:
         epochs=given.epochs,
         is_json=given.json,
         runs=given.run_dir,
+        has_page=given.page,
+        page_port=given.page_port,
     )
 
 
@@ -159,6 +174,7 @@ class _Demo:
             duration_s=self._options.load_s * LIMIT_FACTOR,
             stays=False,
             background=self._drive,
+            page_port=choose_page(is_wanted=self._options.has_page, port=self._options.page_port, output=self._show()),
         )
         if code not in (Exit.OK, Exit.FAILED) or self._run is None:
             return code
@@ -177,6 +193,8 @@ class _Demo:
         )
         outcome = await asyncio.to_thread(evaluate, finished)
         print_outcome(outcome, is_json=self._options.is_json)
+        if not self._options.is_json:
+            print(PAGE_HINT)
         return Exit.OK if outcome.is_sound else Exit.FAILED
 
     async def _drive(self, run: LocalRun) -> None:

@@ -94,3 +94,17 @@ def role_options(command: F) -> F:
     return click.option(
         "--master", is_flag=True, expose_value=False, callback=store("master", False), help="The job's master."
     )(command)
+
+
+def page_options(command: F) -> F:
+    """--page, --no-page and --page-port; the command gets `is_page` (None: not said) and `page_port`."""
+    port = click.option(
+        "--page-port", type=click.IntRange(0, 65535), default=None, help="Port of the page (default: a free one)."
+    )
+    shown = click.option(
+        "--page/--no-page",
+        "is_page",
+        default=None,
+        help="Serve the page on this machine alone, and print its address (default: where a terminal is attached).",
+    )
+    return shown(port(command))

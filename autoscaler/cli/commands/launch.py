@@ -16,6 +16,7 @@ import click
 from autoscaler.cli.arguments.launch_options import misplaced_options, read_job
 from autoscaler.cli.arguments.launch_types import Counts, EnvironmentVariable, ListedSizes, VirtualNodes
 from autoscaler.cli.arguments.launched_job import LaunchedJob, build_document, hide_values, option_of
+from autoscaler.cli.arguments.options import page_options
 from autoscaler.cli.arguments.parameter_types import Duration
 from autoscaler.cli.arguments.place_options import complete_context, complete_namespace
 from autoscaler.cli.arguments.place_selection import PLUGIN, RUNS, PlaceKind
@@ -86,6 +87,7 @@ _MOST_RECORDS: Final = 2**31 - 1  # of a step, as EDL_GLOBAL_BATCH has it
     help="Folder in which run folders are created.",
 )
 @click.option("--no-view", is_flag=True, help="Events as plain lines, no live view.")
+@page_options
 @click.option(
     "--no-etcd", is_flag=True, help="The master keeps its state in memory; it starts again from a checkpoint."
 )
@@ -168,7 +170,7 @@ def _explain(error: FieldError) -> str:
 
 
 def _run_here(launched: LaunchedJob, document: Document, options: dict[str, Any]) -> Exit:
-    from autoscaler.cli.local.foreground_command import choose_output, run_manifests  # noqa: PLC0415 - not for --help
+    from autoscaler.cli.local.foreground_command import choose_output, choose_page, run_manifests  # noqa: PLC0415 - not for --help
     from autoscaler.cli.local.launch_nodes import equal_nodes, machine_capacity, nodes_of_machine  # noqa: PLC0415 - too
     from autoscaler.cli.output.formats import format_content  # noqa: PLC0415 - too
     from autoscaler.local_run.run_settings import GPU_WINDOW_S, RunSettings  # noqa: PLC0415 - too
@@ -193,7 +195,10 @@ def _run_here(launched: LaunchedJob, document: Document, options: dict[str, Any]
         },
     )
     output = choose_output(is_json=options["is_json"], has_view=not options["no_view"])
-    return run_manifests(settings, manifests, output=output, ends_with_stdin=options["ends_with_stdin"])
+    page_port = choose_page(is_wanted=options["is_page"], port=options["page_port"], output=output)
+    return run_manifests(
+        settings, manifests, output=output, ends_with_stdin=options["ends_with_stdin"], page_port=page_port
+    )
 
 
 # ---- on a cluster ---------------------------------------------------------------------------------------------------

@@ -68,6 +68,7 @@ def why(*, kind: str, name: str, size: int | None, output: str, snapshot: Path |
     from autoscaler.cli.output import planner_report  # noqa: PLC0415 - the planner is not for --help
     from autoscaler.domain import JobName  # noqa: PLC0415 - with it
     from autoscaler.planner.counterfactual import explain  # noqa: PLC0415 - with it
+    from autoscaler.views.why import why_content  # noqa: PLC0415 - with it
 
     _check_job(kind)
     with open_snapshot(selector, snapshot) as source:
@@ -80,11 +81,7 @@ def why(*, kind: str, name: str, size: int | None, output: str, snapshot: Path |
     job = next(job for job in inputs.view.jobs if job.name == full_name)
     more_than = max(found.settled.target, (size or 1) - 1)
     lines = planner_report.why_lines(found, more_than, job, is_ratio_measured=facts.is_ratio_measured)
-    print(
-        escape_controls(
-            "\n".join(lines) if output == "text" else format_content(planner_report.why_content(found, job), output)
-        )
-    )
+    print(escape_controls("\n".join(lines) if output == "text" else format_content(why_content(found, job), output)))
 
 
 @click.command()
@@ -151,17 +148,18 @@ def what_if(*, output: str, snapshot: Path | None, selector: PlaceSelector, **ch
         )
     from autoscaler.cli.output import what_if_report  # noqa: PLC0415 - the planner is not for --help
     from autoscaler.planner.counterfactual import converge  # noqa: PLC0415 - with it
+    from autoscaler.views.what_if import WhatIfComparison, comparison_content  # noqa: PLC0415 - with it
 
     with open_snapshot(selector, snapshot) as source:
         inputs = _inputs_of(source)
         changed, descriptions = _apply_changes(inputs, changes, source)
-    found = what_if_report.WhatIfComparison(
+    found = WhatIfComparison(
         changes=tuple(descriptions), inputs=inputs, before=converge(inputs), after=converge(changed)
     )
     if output == "table":
         print(escape_controls("\n".join(what_if_report.comparison_lines(found))))
     else:
-        print(escape_controls(format_content(what_if_report.comparison_content(found), output)))
+        print(escape_controls(format_content(comparison_content(found), output)))
 
 
 def _apply_changes(inputs: PlanInputs, changes: dict[str, Any], source: SnapshotSource) -> tuple[PlanInputs, list[str]]:

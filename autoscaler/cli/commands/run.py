@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from autoscaler.cli.arguments.options import page_options
 from autoscaler.cli.arguments.parameter_types import Duration
 from autoscaler.cli.arguments.place_selection import RUNS
 from autoscaler.cli.exit_codes import CommandError, Exit
@@ -56,6 +57,7 @@ _START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 )
 @click.option("--json", "is_json", is_flag=True, help="Events as JSON lines, no live view.")
 @click.option("--no-view", is_flag=True, help="Events as plain lines, no live view.")
+@page_options
 @click.option("--duration", type=Duration(), default=None, help="Stop after this long (exit 0), e.g. 90s.")
 @click.option("--stay", is_flag=True, help="Keep running after all jobs have ended.")
 @click.option(
@@ -78,7 +80,7 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     edl run examples/digits.yaml
     edl run job.yaml web.yaml --nodes 2 --cpu 8 --gpu auto
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    from autoscaler.cli.local.foreground_command import choose_output, run_manifests  # noqa: PLC0415 - not for --help
+    from autoscaler.cli.local.foreground_command import choose_output, choose_page, run_manifests  # noqa: PLC0415 - not for --help
     from autoscaler.manifests import InvalidManifestError, parse_files  # noqa: PLC0415 - with it
 
     if scripts := [path for path in files if path.suffix == ".py"]:
@@ -95,7 +97,14 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
         raise CommandError(Exit.REFUSED, "the files hold no TrainingJob and no Deployment: there is nothing to run")
     settings = _settings(manifests, files, options)
     output = choose_output(is_json=options["is_json"], has_view=not options["no_view"])
-    code = run_manifests(settings, manifests, output=output, duration_s=options["duration"], stays=options["stay"])
+    code = run_manifests(
+        settings,
+        manifests,
+        output=output,
+        duration_s=options["duration"],
+        stays=options["stay"],
+        page_port=choose_page(is_wanted=options["is_page"], port=options["page_port"], output=output),
+    )
     sys.exit(code)
 
 

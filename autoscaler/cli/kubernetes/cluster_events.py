@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable
 from typing import Final, TypeVar
 
 from autoscaler.cli.output.object_tables import PlainObject
-from autoscaler.cli.output.phrases import format_age
 from autoscaler.cli.place_values import EventLine
 from autoscaler.clusters.kubernetes.objects.fields import created_at_s, integer, text, unix_s
+from autoscaler.views.phrases import format_age
 
 Event = TypeVar("Event", bound=PlainObject)
 

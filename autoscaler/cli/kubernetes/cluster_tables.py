@@ -7,13 +7,13 @@ from typing import Final
 
 from autoscaler.cli.kubernetes.gpu_tables import gpu_columns
 from autoscaler.cli.output.object_tables import Cell, Column, Columns, PlainObject
-from autoscaler.cli.output.phrases import format_age, format_count
-from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, integer, part, parts, text, unix_s
-from autoscaler.clusters.kubernetes.objects.labels import DRAIN, GRADE, JOB, ROLE, TIER
+from autoscaler.clusters.kubernetes.objects.fields import created_at_s, integer, part, parts, text, unix_s
+from autoscaler.clusters.kubernetes.objects.labels import GRADE, JOB, ROLE, TIER
 from autoscaler.clusters.kubernetes.objects.resource_amounts import amounts_of, to_resources
-from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
 from autoscaler.domain import NOTHING, Resources
 from autoscaler.quantities import format_cpu, format_memory
+from autoscaler.views.object_states import job_message, node_state, pod_state
+from autoscaler.views.phrases import format_age, format_count
 
 _NAME: Final = Column(title="NAME", cell=lambda o: text(o, "metadata", "name"))
 _NAMESPACE: Final = Column(title="NAMESPACE", cell=lambda o: text(o, "metadata", "namespace"))
@@ -53,38 +53,6 @@ def cluster_columns(
             age,
         ),
     }
-
-
-def pod_state(pod: PlainObject) -> str:
-    """State of a pod as kubectl shows it: a reason that holds it back counts before its phase."""
-    if text(pod, "metadata", "deletionTimestamp"):
-        return "Terminating"
-    if gates_of(pod):
-        return "SchedulingGated"
-    for container in (*parts(pod, "status", "initContainerStatuses"), *parts(pod, "status", "containerStatuses")):
-        if reason := text(container, "state", "waiting", "reason"):
-            return reason
-    return text(pod, "status", "reason") or text(pod, "status", "phase") or "Unknown"
-
-
-def node_state(node: PlainObject) -> str:
-    """State of a node: if it is ready, and if it is closed to new pods."""
-    states = ["Ready" if condition_of(node, "Ready").get("status") == "True" else "NotReady"]
-    if part(node, "spec").get("unschedulable") is True:
-        states.append("SchedulingDisabled")
-    if DRAIN in part(node, "metadata", "labels"):
-        states.append("Draining")
-    return ",".join(states)
-
-
-def job_message(job: PlainObject) -> str:
-    """Message of the condition that the job's REASON is from, else of Scaled."""
-    reason = text(job, "status", "reason")
-    found = [
-        one for one in parts(job, "status", "conditions") if text(one, "reason") == reason and text(one, "message")
-    ]
-    found += [condition_of(job, "Scaled")]
-    return text(found[0], "message")
 
 
 def _checkpoint_age(job: PlainObject, now_s: float) -> str | None:

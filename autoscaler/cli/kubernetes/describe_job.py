@@ -7,25 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autoscaler.cli.kubernetes.cluster_tables import job_message
 from autoscaler.cli.output.object_tables import PlainObject
-from autoscaler.cli.output.phrases import format_age, format_copies, format_ending, format_server_bounds
 from autoscaler.cli.place_values import JobFacts
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, integer, part, parts, text, unix_s
 from autoscaler.jobs.server_ratio import describe_data_wait, find_hint
+from autoscaler.views.object_states import holding_conditions, job_message
+from autoscaler.views.phrases import format_age, format_copies, format_ending, format_server_bounds
 
-_SHOWN_CONDITIONS = (
-    "Admitted",
-    "Ready",
-    "Scaled",
-    "Progressing",
-    "CheckpointsCurrent",
-    "Degraded",
-    "Idle",
-    "Completed",
-    "Failed",
-    "Suspended",
-)
 _HEALTHY_REASONS = frozenset({"NotActive", "Waiting"})
 
 
@@ -47,10 +35,9 @@ def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
     if not status:
         yield "State", f"{age} old; no operator has reconciled it yet (kubectl -n edl-system get pods)"
         return
-    holding = [one for one in _SHOWN_CONDITIONS if condition_of(job, one).get("status") == "True"]
     since_s = unix_s(text(status, "waitingSince"))
     waits = "" if since_s is None else f", has waited for free capacity for {format_age(max(0.0, now_s - since_s))}"
-    yield "State", f"{', '.join(holding) or 'waiting'}; {age} old{waits}"
+    yield "State", f"{', '.join(holding_conditions(job)) or 'waiting'}; {age} old{waits}"
     yield (
         "Trainers",
         f"{integer(trainers, 'ready')} ready, {integer(trainers, 'target')} wanted ({_allowed(job)}){_tiers(job)}",

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from autoscaler.cli.output.object_tables import Column, PlainObject
-from autoscaler.cli.output.phrases import format_age
 from autoscaler.clusters.kubernetes.objects.fields import text
 from autoscaler.clusters.kubernetes.objects.labels import JOB
 from autoscaler.domain.gpu_reports import GpuReport, NodeGpuReport
 from autoscaler.errors import InvalidSpecError
 from autoscaler.gpus.report_documents import parse_report
+from autoscaler.views.phrases import format_age
 
 _ROW: Final = "row"
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from autoscaler.cli.kubernetes.gpu_tables import format_busy
 from autoscaler.cli.output.object_tables import align_columns
-from autoscaler.cli.output.phrases import format_age
 from autoscaler.domain.gpu_reports import GpuReport, GpuVerdict, NodeGpuReport
 from autoscaler.quantities import format_cpu, format_memory
+from autoscaler.views.phrases import format_age
 
 _FIGURES: Final = ("CPU", "MEMORY", "GPUS", "ACTIVE", "HELD", "FREE", "UNKNOWN", "BUSY", "WATTS", "HELD-FOR")
 

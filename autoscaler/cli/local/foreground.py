@@ -52,19 +52,25 @@ async def run_in_foreground(
     stays: bool,
     ends_with_stdin: bool = False,
     background: Callable[[LocalRun], Coroutine[Any, Any, None]] | None = None,
+    page_port: int | None = None,
 ) -> Exit:
     """Run to the end.  OK: all jobs completed, or the duration is over; FAILED: a job failed; INTERRUPTED: Ctrl-C.
 
     `ends_with_stdin`: standard input is a pipe whose other end is the owner's; where it closes, the owner has gone or
     wants the end, and the run stops as at Ctrl-C.  `background` runs from the submission to the end, as the demo's load
-    and faults do.  Raises AutoscalerError if the run could not start, or crashed.
+    and faults do.  `page_port`: where the page is served, 0 for a free port, None for no page.  Raises AutoscalerError
+    if the run could not start, or crashed.
     """
     stop, kill = asyncio.Event(), asyncio.Event()
     with _signals(stop, kill), _quiet_logs(), _pipe_from_owner(stop, is_watched=ends_with_stdin):
-        async with LocalRun(settings, report=lambda line: print(escape_controls(line), file=sys.stderr)) as run:
+        async with (
+            LocalRun(settings, report=lambda line: print(escape_controls(line), file=sys.stderr)) as run,
+            contextlib.AsyncExitStack() as stack,
+        ):
             _print_start(run, output)
             run.recorder.on_event.append(lambda event: _print_event(event, output, stop))
             await run.submit(manifests)
+            await stack.enter_async_context(_page(run, output, page_port))
             for notice in manifests.notices if output is RunOutput.VIEW else ():  # they leave the view soon
                 _try_print(f"notice: {notice}")
             async with _live_view(run, output):
@@ -74,6 +80,25 @@ async def run_in_foreground(
         outcome = run.outcomes()
     _print_end(run, output, outcome)
     return code
+
+
+@contextlib.asynccontextmanager
+async def _page(run: LocalRun, output: RunOutput, port: int | None) -> AsyncIterator[None]:
+    """Serve the page inside the block, and say where; a run whose port is taken goes on without it."""
+    if port is None:
+        yield
+        return
+    from autoscaler.cli.local.run_page import RunPageSource  # noqa: PLC0415 - the planner's questions and templates
+    from autoscaler.page.page_server import serve_locally  # noqa: PLC0415 - with it
+
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            address = await stack.enter_async_context(serve_locally(RunPageSource(run), port=port))
+        except OSError as error:
+            print(escape_controls(f"edl: no page: port {port} cannot be used: {error.strerror}"), file=sys.stderr)
+        else:
+            _try_print(json.dumps({"page": address}) if output is RunOutput.JSON else f"page: {address}")
+        yield
 
 
 @contextlib.asynccontextmanager

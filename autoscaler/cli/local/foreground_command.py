@@ -25,6 +25,15 @@ def choose_output(*, is_json: bool, has_view: bool) -> RunOutput:
     return RunOutput.VIEW if has_view and sys.stdout.isatty() else RunOutput.LINES
 
 
+def choose_page(*, is_wanted: bool | None, port: int | None, output: RunOutput) -> int | None:
+    """Port of the page, 0 for a free one; None for no page.  Without a word it is there where a terminal is."""
+    if is_wanted is False:
+        return None
+    if is_wanted or port is not None:
+        return port or 0
+    return 0 if output is not RunOutput.JSON and sys.stdout.isatty() else None
+
+
 def run_manifests(
     settings: RunSettings,
     manifests: Manifests,
@@ -33,6 +42,7 @@ def run_manifests(
     duration_s: float | None = None,
     stays: bool = False,
     ends_with_stdin: bool = False,
+    page_port: int | None = None,
 ) -> Exit:
     """Run to the end; see `run_in_foreground`.  Raises CommandError: REFUSED, then nothing was started, or FAILED.
 
@@ -49,6 +59,7 @@ def run_manifests(
                 duration_s=duration_s,
                 stays=stays,
                 ends_with_stdin=ends_with_stdin,
+                page_port=page_port,
             )
         )
     except (EtcdRefusedError, CheckpointFolderLockedError, InvalidSpecError, RunFolderError, StorageError) as error:

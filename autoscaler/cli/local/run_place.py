@@ -123,10 +123,7 @@ class RunPlace(ClusterPlace):
         return super().scale(kind, name, sizes, is_dry=is_dry)
 
     def snapshot(self) -> SnapshotContent:
-        from autoscaler.snapshots import from_document, to_document  # noqa: PLC0415 - the planner is for those who ask it
-
-        document = without_namespace(to_document(super().snapshot()), self._reader.namespace)
-        return replace(from_document(document), made_by=f"run {self.title}")
+        return as_in_files(super().snapshot(), self._folder)
 
     def read_submission(self, file: Path, now_s: float) -> PlannedSubmission:
         from autoscaler.cli.local.what_if_submission import read_local_submission  # noqa: PLC0415 - with it
@@ -184,6 +181,15 @@ def namespaces_of(folder: RunFolder) -> tuple[str, ...]:
         return tuple(folder.read_manifest().get("namespaces", ())) or ("default",)
     except (OSError, ValueError) as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
+
+
+def as_in_files(snapshot: SnapshotContent, folder: RunFolder) -> SnapshotContent:
+    """The snapshot with names as the files of the run have them.  Raises CommandError."""
+    from autoscaler.snapshots import from_document, to_document  # noqa: PLC0415 - the planner is for those who ask it
+
+    namespace, *_ = namespaces_of(folder)
+    document = without_namespace(to_document(snapshot), namespace)
+    return replace(from_document(document), made_by=f"run {folder.root.name}")
 
 
 def without_namespace(document: Any, namespace: str) -> Any:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from autoscaler.cli.output.object_tables import align_columns
-from autoscaler.cli.output.phrases import format_age
 from autoscaler.gpus.agent.gpu_metrics import device_name
 from autoscaler.gpus.agent.node_agent import NodeSample
 from autoscaler.gpus.owners import OwnersUnknown
 from autoscaler.gpus.pod_verdicts import PodVerdict
 from autoscaler.gpus.verdicts import DeviceVerdict
+from autoscaler.views.phrases import format_age
 
 
 def gpu_lines(sample: NodeSample) -> list[str]:

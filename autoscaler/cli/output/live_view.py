@@ -16,7 +16,6 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from autoscaler.cli.output.phrases import format_count
 from autoscaler.cli.output.throughput_plot import bars_of
 from autoscaler.clusters.local.run_files.run_journal import DECIDED, RunEvent
 from autoscaler.domain import Bottleneck, PodPhase, Role
@@ -30,6 +29,7 @@ from autoscaler.local_run.run_snapshot import (
     is_change,
 )
 from autoscaler.quantities import format_cpu
+from autoscaler.views.phrases import format_count
 from master.api.host.log_lines import escape_controls
 
 _BAR_CELLS_PER_CORE: Final = 4

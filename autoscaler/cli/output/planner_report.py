@@ -7,7 +7,6 @@ from typing import Any
 
 from autoscaler.cli.output.formats import section
 from autoscaler.cli.output.object_tables import align_columns
-from autoscaler.cli.output.phrases import format_server_bounds
 from autoscaler.domain import (
     Action,
     AdmitGang,
@@ -20,10 +19,11 @@ from autoscaler.domain import (
     Plan,
     ServerSpec,
 )
-from autoscaler.jobs.server_ratio import describe_data_wait, find_hint
 from autoscaler.planner.counterfactual import Counterfactual, Explanation
 from autoscaler.planner.formatting import listed
 from autoscaler.snapshots.codec import encode
+from autoscaler.views.phrases import format_server_bounds
+from autoscaler.views.why import data_hint, server_hint
 
 # ---- why ------------------------------------------------------------------------------------------------------------
 
@@ -45,9 +45,9 @@ def why_lines(explanation: Explanation, more_than: int, job: Job, *, is_ratio_me
         ),
         f"{decision.bottleneck}: {decision.message}",
     ]
-    if hint := _server_hint(explanation, job):
+    if hint := server_hint(explanation, job):
         lines.append(f"Servers: {hint}")
-    if hint := _data_hint(job):
+    if hint := data_hint(job):
         lines.append(f"Data: {hint}")
     if job.idle:
         lines.append(f"Idle: {listed([one.pod for one in job.idle])} completed no batch for the job's window")
@@ -76,34 +76,6 @@ def _server_line(decision: Decision, servers: ServerSpec, *, is_ratio_measured: 
     note = f"; {decision.notice}" if decision.notice else ""
     role = "parameter server" if decision.servers == 1 else "parameter servers"
     return f"and {decision.servers} {role}{goes} ({bounds}){note}"
-
-
-def _server_hint(explanation: Explanation, job: Job) -> str:
-    hint = find_hint(servers=explanation.decision.servers, waiting_share=job.waiting_share)
-    return "" if hint is None or job.servers is None else hint.describe(job.servers.max_replicas)
-
-
-def _data_hint(job: Job) -> str:
-    return describe_data_wait(servers=0 if job.servers is None else 1, waiting_share=job.waiting_share)
-
-
-def why_content(explanation: Explanation, job: Job) -> dict[str, Any]:
-    """The answer for scripts."""
-    return {
-        "servers_hint": _server_hint(explanation, job),
-        "data_hint": _data_hint(job),
-        "decision": encode(explanation.decision, Decision),
-        "settled": encode(explanation.settled, Decision),
-        "answers": [
-            {
-                "size": answer.size,
-                "changes": [{**encode(c, type(c)), "amount": c.amount, "words": c.describe()} for c in answer.changes],
-            }
-            for answer in explanation.answers
-        ],
-        "plans": explanation.plans,
-        "is_cut": explanation.is_cut,
-    }
 
 
 def _gain(answer: Counterfactual, explanation: Explanation) -> str:

@@ -6,73 +6,22 @@ The points and the curve are those of `status.throughput` (ADR 0267); `edl get -
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
-from typing import Any, Final
+from typing import Final
 
 from autoscaler.cli.output.object_tables import PlainObject
-from autoscaler.clusters.kubernetes.objects.fields import integer, part, parts, text
-from autoscaler.errors import InvalidSpecError
-from autoscaler.throughput import CurveShape
+from autoscaler.views.throughput import ThroughputView, throughput_of
 
 HEIGHT: Final = 8
-WIDTH: Final = 60
 MEASURED, FITTED, PRESENT = "●", "·", "◆"
 BARS: Final = "▁▂▃▄▅▆▇█"
 MOST_BARS: Final = 8
-Points = Mapping[int, tuple[float, int]]
-"""Samples per second and servers, by number of trainers."""
 
 
 def throughput_lines(job: PlainObject) -> list[str]:
     """Return the plot of a job; nothing before two of its sizes were measured."""
-    report = part(job, "status", "throughput")
-    points, shape = points_of(report), shape_of(part(report, "curve"))
-    if len(points) < 2 or shape is None:
+    if (found := throughput_of(job)) is None:
         return []
-    now = integer(job, "status", "trainers", "ready")
-    largest = min(integer(job, "spec", "trainer", "maxReplicas", default=1), 2 * max(points))
-    most = max(*points, now, largest)
-    servers = {size: count for size, (_, count) in points.items()}
-    fitted = {size: shape.samples_per_s(size, nearest(servers, size)) for size in sizes_shown(most)}
-    lines = grid_of(fitted, {size: rate for size, (rate, _) in points.items()}, now)
-    return [*lines, legend(job, report, now)]
-
-
-def points_of(report: PlainObject) -> Points:
-    """Return the points of the present setting, without what no job can have."""
-    found: dict[int, tuple[float, int]] = {}
-    for one in parts(report, "points"):
-        size, rate = integer(one, "trainers"), number(one, "samplesPerSecond")
-        if text(one, "setting") == text(report, "setting") and 0 < size <= 10_000 and rate > 0:
-            found[size] = (rate, integer(one, "servers"))
-    return found
-
-
-def shape_of(curve: PlainObject) -> CurveShape | None:
-    """Return the fitted curve; None if it is not there, or no curve."""
-    fields = {name: number(curve, name) for name in ("work", "serial", "exchange", "overlap")}
-    try:
-        return CurveShape(**fields)
-    except InvalidSpecError:
-        return None
-
-
-def number(raw: Mapping[str, Any], name: str) -> float:
-    """Return a number of an object; 0 if it is none."""
-    value = raw.get(name)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    return float(value) if is_number and value is not None else 0.0
-
-
-def nearest(servers: Mapping[int, int], size: int) -> int:
-    """Return the servers at the measured size next to this one."""
-    return servers[min(servers, key=lambda one: abs(one - size))]
-
-
-def sizes_shown(most: int) -> list[int]:
-    """Return the numbers of trainers along the plot, at most one a column."""
-    step = -(-most // WIDTH)
-    return [*range(1, most + 1, step)]
+    return [*grid_of(dict(found.fitted), dict(found.measured), found.now), legend(found)]
 
 
 def grid_of(fitted: Mapping[int, float], measured: Mapping[int, float], now: int) -> list[str]:
@@ -97,12 +46,11 @@ def grid_of(fitted: Mapping[int, float], measured: Mapping[int, float], now: int
     return [*(row.rstrip() for row in rows), f"{'0':>{width}} +{'-' * len(sizes)}", f"{'':>{width}}  {ends} trainers"]
 
 
-def legend(job: PlainObject, report: PlainObject, now: int) -> str:
+def legend(found: ThroughputView) -> str:
     """Return what the marks mean, and where growth stops."""
-    line = f"samples/s: {MEASURED} measured, {PRESENT} at the present {now}, {FITTED} fitted"
-    if knee := integer(report, "worthwhile"):
-        asked = number(part(job, "spec", "trainer"), "efficiency")
-        line += f"; growth stops at {knee}: more would add less than {asked:g} of a trainer each"
+    line = f"samples/s: {MEASURED} measured, {PRESENT} at the present {found.now}, {FITTED} fitted"
+    if found.knee:
+        line += f"; growth stops at {found.knee}: more would add less than {found.efficiency:g} of a trainer each"
     return line
 
 

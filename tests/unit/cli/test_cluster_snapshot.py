@@ -9,7 +9,7 @@ from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.api_errors import NO_DEFINITION
 from autoscaler.cli.kubernetes.cluster_snapshot import PLANNER_ROLE, find_setup, read_cluster_snapshot
 from autoscaler.cli.kubernetes.describe_job import waiting_share_of
-from autoscaler.cli.output.planner_report import why_content, why_lines
+from autoscaler.cli.output.planner_report import why_lines
 from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError, RefusedBy
 from autoscaler.domain import JobState, PodPhase, Policy, Reclaim, Role
@@ -19,6 +19,7 @@ from autoscaler.operator.process.policy_file import policy_config_map
 from autoscaler.planner import plan
 from autoscaler.planner.counterfactual import PlanInputs, explain
 from autoscaler.snapshots import format_document, parse_document, to_document
+from autoscaler.views.why import why_content
 from tests.unit.cli.kube_place import NAMESPACE, STATUS, node, raw_pod, stage, status
 
 NOW_S = 1767323045.0 + 90.0

@@ -12,7 +12,6 @@ from rich.console import Console
 from autoscaler.cli.local.foreground import RunOutput, _print_event
 from autoscaler.cli.main import edl
 from autoscaler.cli.output.live_view import draw
-from autoscaler.cli.output.phrases import format_age
 from autoscaler.clusters.local.run_files.run_journal import RunEvent
 from autoscaler.domain import Bottleneck, Decision, PodPhase, Reason, Resources, Role
 from autoscaler.jobs.progress import JobProgress
@@ -25,6 +24,7 @@ from autoscaler.local_run.run_snapshot import (
     PodLine,
     RunSnapshot,
 )
+from autoscaler.views.phrases import format_age
 from master.api.master_status import JobPhase
 
 REQUESTS = Resources(cpu_milli=1000, memory_bytes=1 << 29, extended=(("pods", 1),))

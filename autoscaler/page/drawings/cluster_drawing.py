@@ -1,0 +1,176 @@
+"""The cluster as a picture: a column for each node with a block for each pod; for many nodes a cell for each, or for
+some of them together, coloured by how much of it is in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from autoscaler.page.drawings.words import shortened
+from autoscaler.views.cluster_picture import ClusterPicture, Holding, NodeView, PodView, Unit, Use, amount_in
+
+MOST_COLUMNS: Final = 64
+"""More nodes are drawn as cells."""
+
+MOST_CELLS: Final = 1_000
+"""More nodes share cells."""
+
+WIDTH: Final = 100.0
+HEIGHT: Final = 160.0
+_LABEL_HEIGHT: Final = 13.0  # of a block that has room for its name
+_LABEL_LENGTH: Final = 15
+_CELLS_A_ROW: Final = 40
+_CELL: Final = 18.0
+_BAR_WIDTH: Final = 1_000.0
+_HEAT_STEPS: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A rectangle of one pod, or of free capacity.  `style`: its classes in the stylesheet."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    style: str
+    label: str
+    pod: PodView | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeColumn:
+    """One node's column; `marks` are the heights of whole cores or GPUs."""
+
+    node: NodeView
+    blocks: tuple[Block, ...]
+    marks: tuple[float, ...]
+    amounts: str  # `3/4 cores`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One node, or several, as a cell of the heat picture."""
+
+    x: float
+    y: float
+    size: float
+    style: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDrawing:
+    """Columns for few nodes, cells for many; `cell_nodes`: so many nodes share a cell."""
+
+    columns: tuple[NodeColumn, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    width: float = 0.0
+    height: float = 0.0
+    cell_nodes: int = 1
+
+
+def draw_cluster(picture: ClusterPicture, colours: Mapping[str, int]) -> ClusterDrawing:
+    """Return the drawing of all nodes."""
+    if len(picture.nodes) <= MOST_COLUMNS:
+        return ClusterDrawing(columns=tuple(_column(node, colours, picture) for node in picture.nodes))
+    shared = -(-len(picture.nodes) // MOST_CELLS)
+    groups = [picture.nodes[at : at + shared] for at in range(0, len(picture.nodes), shared)]
+    cells = tuple(_cell(number, nodes) for number, nodes in enumerate(groups))
+    rows = -(-len(cells) // _CELLS_A_ROW)
+    return ClusterDrawing(cells=cells, width=_CELLS_A_ROW * _CELL, height=rows * _CELL, cell_nodes=shared)
+
+
+def draw_bar(holdings: Sequence[Holding], unit: Unit) -> tuple[Block, ...]:
+    """Return one bar with a block for each owner, as wide as what it has of the cluster."""
+    own = [one for one in holdings if one.unit is unit]
+    total = sum(one.amount for one in own) or 1
+    blocks, at = [], 0.0
+    for one in own:
+        width = one.amount / total * _BAR_WIDTH
+        name = one.owner.partition("/")[2] or one.owner or one.use.value
+        label = shortened(name, int(width / 9)) if width > 27 else ""
+        blocks.append(Block(x=at, y=0, width=width, height=40, style=style_of(one.use, one.colour), label=label))
+        at += width
+    return tuple(blocks)
+
+
+def style_of(use: Use, colour: int | None) -> str:
+    """Return the classes of something that is used so: a job's colour counts for its core and its surplus."""
+    return f"use-{use.value}" if colour is None else f"use-{use.value} job-{colour}"
+
+
+def format_amount(unit: Unit, amount: int) -> str:
+    """`2.5` cores, or `4` GPUs."""
+    return format_cpu_cores(amount) if unit is Unit.CORES else f"{amount // 1000}"
+
+
+def format_cpu_cores(milli: int) -> str:
+    """Cores with as many digits as they have."""
+    return f"{milli / 1000:g}"
+
+
+def _column(node: NodeView, colours: Mapping[str, int], picture: ClusterPicture) -> NodeColumn:
+    capacity = max(node.capacity, node.used, 1)
+    blocks: list[Block] = []
+    at = HEIGHT
+    for pod in node.pods:
+        amount = amount_in(node.unit, pod.requests)
+        height = amount / capacity * HEIGHT
+        if not height:
+            continue
+        at -= height
+        colour = colours.get(pod.owner) if pod.use in {Use.CORE, Use.SURPLUS} else None
+        style = style_of(pod.use, colour) + (" leaving" if pod.is_leaving else "" if pod.is_ready else " starting")
+        label = pod_label(pod) if height >= _LABEL_HEIGHT else ""
+        blocks.append(
+            Block(x=0, y=round(at, 2), width=WIDTH, height=round(height, 2), style=style, label=label, pod=pod)
+        )
+    if node.free:
+        use = Use.FREE if picture.is_complete else Use.HIDDEN
+        height = node.free / capacity * HEIGHT
+        label = ("free" if picture.is_complete else "not shown") if height >= _LABEL_HEIGHT else ""
+        blocks.append(Block(x=0, y=0, width=WIDTH, height=round(height, 2), style=style_of(use, None), label=label))
+    whole = range(1, capacity // 1000 + 1) if capacity <= 64_000 else range(0)
+    return NodeColumn(
+        node=node,
+        blocks=tuple(blocks),
+        marks=tuple(round(HEIGHT - one * 1000 / capacity * HEIGHT, 2) for one in whole),
+        amounts=f"{format_amount(node.unit, node.used)}/{format_amount(node.unit, node.capacity)} {node.unit.value}",
+    )
+
+
+def pod_label(pod: PodView) -> str:
+    """Short name of a pod in its block: its job's or Deployment's, and which one of it."""
+    name = pod.owner.partition("/")[2] or pod.name
+    suffix = {"trainer": f" {pod.ordinal}", "server": f" s{pod.ordinal}", "master": " m"}.get(pod.role.value, "")
+    return shortened(name, _LABEL_LENGTH - len(suffix)) + suffix
+
+
+def _cell(number: int, nodes: Sequence[NodeView]) -> Cell:
+    row, column = divmod(number, _CELLS_A_ROW)
+    capacity = sum(node.capacity for node in nodes) or 1
+    used = sum(node.used for node in nodes)
+    amounts = dict.fromkeys(Use, 0)
+    for node in nodes:
+        for pod in node.pods:
+            amounts[pod.use] += amount_in(node.unit, pod.requests)
+    heat = min(_HEAT_STEPS, -(-used * _HEAT_STEPS // capacity))
+    leading = max(amounts, key=lambda use: amounts[use]) if used else Use.FREE
+    return Cell(
+        x=column * _CELL,
+        y=row * _CELL,
+        size=_CELL - 2,
+        style=f"use-{leading.value} heat-{heat}",
+        title=", ".join([_names(nodes), f"{used / capacity:.0%} in use", *_told(amounts, capacity)]),
+    )
+
+
+def _told(amounts: Mapping[Use, int], capacity: int) -> Iterable[str]:
+    return (f"{use.value} {amount / capacity:.0%}" for use, amount in amounts.items() if amount)
+
+
+def _names(nodes: Sequence[NodeView]) -> str:
+    return nodes[0].name if len(nodes) == 1 else f"{nodes[0].name} to {nodes[-1].name}"

@@ -1,0 +1,19 @@
+"""Names and texts of others, made fit to be shown: short enough, and without characters that reorder what is around."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from master.api.host.log_lines import escape_controls
+
+ELLIPSIS: Final = "…"
+
+
+def plain(text: object) -> str:
+    """Return the text with control and direction characters shown as escapes (`escape_controls`)."""
+    return escape_controls(str(text))
+
+
+def shortened(text: str, length: int) -> str:
+    """Return the text in at most so many characters, with an ellipsis in place of the rest; empty for none."""
+    return text if len(text) <= length else text[: length - 1] + ELLIPSIS if length > 1 else ""

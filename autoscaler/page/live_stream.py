@@ -1,0 +1,128 @@
+"""Live parts of open pages: rendered once for each change and each kind of viewer, and sent to all who look at it.
+
+A topic is a page as viewers with equal rights see it.  While somebody looks, a task renders it after each change, at
+most a few times a second.  A follower that is slow gets the newest part and none in between, so that nothing queues up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from autoscaler.errors import AutoscalerError
+from autoscaler.page.page_source import PageSource
+from autoscaler.views.documents import Rights
+
+MOST_VIEWERS: Final = 500
+LEAST_PAUSE_S: Final = 0.3
+"""Between two parts of one topic: a burst of changes becomes one."""
+
+REFRESH_S: Final = 10.0
+"""A part is made anew after this long without a change: ages and instants move on."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A page, its arguments and its query, for viewers with these rights."""
+
+    page: str
+    arguments: tuple[tuple[str, str], ...]
+    query: tuple[tuple[str, str], ...]
+    rights: Rights
+
+
+Render = Callable[[Topic], Awaitable[str]]
+
+
+class LivePart:
+    """The newest part of one topic.  `number` counts the parts, from 1."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.html = ""
+        self.followers = 0
+        self.renewed = asyncio.Condition()
+
+    async def newer_than(self, number: int, within_s: float) -> int | None:
+        """Wait for a part after this one and return its number; None if there is none within that time."""
+        try:
+            async with asyncio.timeout(within_s), self.renewed:
+                await self.renewed.wait_for(lambda: self.number > number)
+        except TimeoutError:
+            return None
+        return self.number
+
+    async def put(self, html: str) -> None:
+        """Put a part in place of the last one; an equal one is no news."""
+        if html == self.html:
+            return
+        async with self.renewed:
+            self.html = html
+            self.number += 1
+            self.renewed.notify_all()
+
+
+class LiveHub:
+    """All topics that somebody follows."""
+
+    def __init__(self, source: PageSource, render: Render, *, most_viewers: int = MOST_VIEWERS) -> None:
+        self._source = source
+        self._render = render
+        self._most = most_viewers
+        self._parts: dict[Topic, LivePart] = {}
+        self._tasks: dict[Topic, asyncio.Task[None]] = {}
+        self.viewers = 0
+
+    @contextmanager
+    def follow(self, topic: Topic) -> Iterator[LivePart]:
+        """Keep the topic's part current inside the block.
+
+        Raises:
+            web.HTTPServiceUnavailable: as many viewers as are allowed follow already.
+        """
+        if self.viewers >= self._most:
+            raise web.HTTPServiceUnavailable(text="Too many people watch; reload in a while.\n")
+        part = self._parts.setdefault(topic, LivePart())
+        if topic not in self._tasks:
+            self._tasks[topic] = asyncio.create_task(self._keep(topic, part), name=f"page {topic.page}")
+        self.viewers += 1
+        part.followers += 1
+        try:
+            yield part
+        finally:
+            self.viewers -= 1
+            part.followers -= 1
+            if not part.followers:
+                del self._parts[topic]
+                self._tasks.pop(topic).cancel()
+
+    async def close(self) -> None:
+        """End all topics."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep(self, topic: Topic, part: LivePart) -> None:
+        version = 0
+        while True:
+            try:
+                async with asyncio.timeout(REFRESH_S):
+                    version = await self._source.wait_for_change(version)
+            except TimeoutError:
+                pass
+            try:
+                await part.put(await self._render(topic))
+            except (AutoscalerError, web.HTTPException) as error:
+                log.warning("page %s: %s", topic.page, error)
+            except Exception:
+                log.exception("page %s cannot be rendered", topic.page)
+            await asyncio.sleep(LEAST_PAUSE_S)

@@ -1,0 +1,225 @@
+"""The page as an aiohttp application: each page as HTML, as JSON below /api, and as a live stream below /live.
+
+Everything is read, nothing is changed: there are no routes but GET.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any, Final
+from urllib.parse import quote
+
+from aiohttp import web
+
+from autoscaler.page.access import Access
+from autoscaler.page.live_stream import LiveHub, LivePart, Topic
+from autoscaler.page.page_source import PageSource
+from autoscaler.page.pages import PAGES, Page, Reading, Shown
+from autoscaler.page.planner_questions import PlannerQuestions
+from autoscaler.page.rendering import render_live, render_page
+from autoscaler.page.request_checks import add_headers, request_checks
+from autoscaler.snapshots import format_document, to_document
+from autoscaler.views.documents import Rights
+
+HEARTBEAT_S: Final = 10.0
+"""A stream that is silent for longer is cut by proxies."""
+
+WRITE_LIMIT_S: Final = 20.0
+RIGHTS_KEPT_S: Final = 30.0
+"""A stream asks again for its viewer's rights after this long."""
+
+MOST_QUERY: Final = 20  # parameters
+LONGEST_VALUE: Final = 500  # characters
+MOST_BODY_BYTES: Final = 1 << 10
+ASSETS: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+STREAM_HEADERS: Final = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",  # nginx hands each part on at once
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSettings:
+    """Settings of a page.  `hosts`: names, without port, under which it may be asked for; `most_viewers`: at a time."""
+
+    hosts: frozenset[str]
+    most_viewers: int = 500
+
+
+class PageApp:
+    """The application.  `app` is what a server serves; `close` ends its streams."""
+
+    def __init__(self, source: PageSource, access: Access, settings: PageSettings) -> None:
+        self._source = source
+        self._access = access
+        self._questions = PlannerQuestions(source)
+        self._pages = {page.name: page for page in PAGES}
+        self._hub = LiveHub(source, self._render_topic, most_viewers=settings.most_viewers)
+        self.app = web.Application(middlewares=[request_checks(settings.hosts)], client_max_size=MOST_BODY_BYTES)
+        self.app.on_response_prepare.append(add_headers)
+        self.app.on_shutdown.append(self._shut_down)
+        for page in PAGES:
+            self.app.router.add_get(page.path, self._html_of(page))
+            self.app.router.add_get(f"/api/{page.name}{page.path.rstrip('/')}", self._json_of(page))
+            self.app.router.add_get(f"/live/{page.name}{page.path.rstrip('/')}", self._live_of(page))
+        self.app.router.add_get("/snapshot.json", self._snapshot)
+        self.app.router.add_get("/assets/{name}", self._asset)
+
+    @property
+    def viewers(self) -> int:
+        """Open streams."""
+        return self._hub.viewers
+
+    # ---- handlers ---------------------------------------------------------------------------------------------------
+
+    def _html_of(self, page: Page) -> Any:
+        async def handle(request: web.Request) -> web.Response:
+            topic = await self._topic_of(page, request)
+            values = await self._values(page, topic)
+            text = await asyncio.to_thread(render_page, page.template, values)
+            response = web.Response(text=text, content_type="text/html")
+            response.enable_compression()
+            return response
+
+        return handle
+
+    def _json_of(self, page: Page) -> Any:
+        async def handle(request: web.Request) -> web.Response:
+            topic = await self._topic_of(page, request)
+            reading = self._reading(topic)
+            content = None if reading is None else (await page.show(reading)).view
+            body = json.dumps(None if content is None else asdict(content), default=str)
+            return web.Response(text=body, content_type="application/json")
+
+        return handle
+
+    def _live_of(self, page: Page) -> Any:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            topic = await self._topic_of(page, request)
+            with self._hub.follow(topic) as part:
+                response = web.StreamResponse(headers=STREAM_HEADERS)
+                await response.prepare(request)
+                with suppress(ConnectionResetError, TimeoutError):
+                    await self._send_parts(request, response, topic, part)
+                return response
+
+        return handle
+
+    async def _send_parts(
+        self, request: web.Request, response: web.StreamResponse, topic: Topic, part: LivePart
+    ) -> None:
+        """Send each new part, and a comment where there is none, until the viewer leaves or has other rights."""
+        loop, sent, checked_at_s = asyncio.get_running_loop(), 0, asyncio.get_running_loop().time()
+        while True:
+            number = await part.newer_than(sent, HEARTBEAT_S)
+            if loop.time() - checked_at_s > RIGHTS_KEPT_S:
+                if await self._rights_of(request) != topic.rights:
+                    return
+                checked_at_s = loop.time()
+            data = b": nothing new\n\n" if number is None else event_of(number, part.html)
+            sent = sent if number is None else number
+            async with asyncio.timeout(WRITE_LIMIT_S):
+                await response.write(data)
+
+    async def _snapshot(self, request: web.Request) -> web.Response:
+        """The snapshot as a file, as `edl snapshot save` writes it: the whole bug report about a decision."""
+        topic = await self._topic_of(self._pages["now"], request)
+        if not topic.rights.can_plan:
+            raise web.HTTPForbidden(text="A snapshot has the whole cluster, which you may not read.\n")
+        snapshot = await self._source.snapshot()
+        text = await asyncio.to_thread(lambda: format_document(to_document(snapshot)))
+        return web.Response(
+            text=text,
+            content_type="application/json",
+            headers={"Content-Disposition": 'attachment; filename="edl.snapshot.json"'},
+        )
+
+    async def _asset(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in ASSETS:
+            raise web.HTTPNotFound(text="There is no such file.\n")
+        body = (files("autoscaler.page") / "assets" / name).read_bytes()
+        headers = {"Cache-Control": "max-age=3600" if "v" in request.query else "no-cache"}
+        response = web.Response(body=body, content_type=ASSETS[name], charset="utf-8", headers=headers)
+        response.enable_compression()
+        return response
+
+    async def _shut_down(self, _app: web.Application) -> None:
+        await self._hub.close()
+
+    # ---- what a request is for --------------------------------------------------------------------------------------
+
+    async def _topic_of(self, page: Page, request: web.Request) -> Topic:
+        rights = await self._rights_of(request)
+        if len(request.query) > MOST_QUERY or any(len(value) > LONGEST_VALUE for value in request.query.values()):
+            raise web.HTTPBadRequest(text="The address has too much in it.\n")
+        return Topic(
+            page=page.name,
+            arguments=tuple(sorted(request.match_info.items())),
+            query=tuple(sorted(request.query.items())),
+            rights=rights,
+        )
+
+    async def _rights_of(self, request: web.Request) -> Rights:
+        viewer = await self._access.identify(request)
+        documents = self._source.documents()
+        return await self._access.rights_of(viewer, documents.namespaces() if documents is not None else ())
+
+    def _reading(self, topic: Topic) -> Reading | None:
+        """Return what the page is made of; None before anything is known."""
+        documents = self._source.documents()
+        if documents is None:
+            return None
+        return Reading(
+            source=self._source,
+            questions=self._questions,
+            documents=documents.readable(topic.rights),
+            rights=topic.rights,
+            arguments=dict(topic.arguments),
+            query=dict(topic.query),
+        )
+
+    async def _values(self, page: Page, topic: Topic) -> Mapping[str, Any]:
+        reading = self._reading(topic)
+        shown = Shown(view=None, drawings={}) if reading is None else await page.show(reading)
+        return {
+            "page": page,
+            "pages": [one for one in PAGES if one.title],
+            "title": self._source.title,
+            "version": version("edl"),
+            "rights": topic.rights,
+            "query": dict(topic.query),
+            "live": live_address(page, topic),
+            "now_s": None if reading is None else reading.documents.now_s,
+            "view": shown.view,
+            **shown.drawings,
+        }
+
+    async def _render_topic(self, topic: Topic) -> str:
+        page = self._pages[topic.page]
+        values = await self._values(page, topic)
+        return await asyncio.to_thread(render_live, page.template, values)
+
+
+def live_address(page: Page, topic: Topic) -> str:
+    """Return the address of the stream for what a page shows."""
+    path = page.path.format_map({name: _quoted(value) for name, value in topic.arguments})
+    query = "&".join(f"{_quoted(name)}={_quoted(value)}" for name, value in topic.query)
+    return f"/live/{page.name}{path.rstrip('/')}" + (f"?{query}" if query else "")
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+def event_of(number: int, html: str) -> bytes:
+    """Return a part as a server-sent event."""
+    lines = "".join(f"data: {line}\n" for line in html.split("\n"))
+    return f"id: {number}\nevent: part\n{lines}\n".encode()

@@ -1,0 +1,57 @@
+"""The page on an address of this machine, for the time of a block."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from aiohttp import web
+
+from autoscaler.page.page_app import PageApp, PageSettings
+from autoscaler.page.page_source import PageSource
+from autoscaler.page.request_checks import LOOPBACK_HOSTS
+from autoscaler.page.token_access import PARAMETER, TokenAccess, new_token
+
+LOOPBACK: Final = "127.0.0.1"
+LONGEST_LINE: Final = 8_190  # bytes of a request's first line, and of one of its headers
+SHUTDOWN_S: Final = 1.0
+BACKLOG: Final = 64
+
+
+@asynccontextmanager
+async def serve_locally(source: PageSource, *, port: int = 0) -> AsyncIterator[str]:
+    """Serve the page on the loopback address inside the block; yields its address, with the token that opens it.
+
+    `port`: 0 takes a free one.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    token = new_token()
+    with socket.create_server((LOOPBACK, port), backlog=BACKLOG) as listening:
+        number: int = listening.getsockname()[1]
+        page = PageApp(source, TokenAccess(token, number), PageSettings(hosts=LOOPBACK_HOSTS))
+        async with serving(page, listening):
+            yield f"http://{LOOPBACK}:{number}/?{PARAMETER}={token}"
+
+
+@asynccontextmanager
+async def serving(page: PageApp, listening: socket.socket) -> AsyncIterator[None]:
+    """Serve the page on a socket inside the block; open streams end with it."""
+    runner = web.AppRunner(
+        page.app,
+        access_log=None,
+        handle_signals=False,
+        max_line_size=LONGEST_LINE,
+        max_field_size=LONGEST_LINE,
+        shutdown_timeout=SHUTDOWN_S,
+        handler_cancellation=True,
+    )
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listening).start()
+        yield
+    finally:
+        await runner.cleanup()

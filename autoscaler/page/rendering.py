@@ -1,0 +1,70 @@
+"""HTML out of views: the templates, and the filters that show times, amounts and the names of others in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from autoscaler.page.drawings.words import plain, shortened
+from autoscaler.quantities import format_cpu, format_memory
+from autoscaler.views.phrases import format_age
+
+LIVE: str = "live"
+"""The block of a template that is replaced when something has changed."""
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates of the page: every value is escaped, and a missing one is an error."""
+    made = Environment(
+        loader=PackageLoader("autoscaler.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    made.filters |= {
+        "age": format_age,
+        "instant": to_instant,
+        "clock": to_clock,
+        "short": shortened,
+        "cpu": format_cpu,
+        "memory": format_memory,
+    }
+    return made
+
+
+def render_page(template: str, values: Mapping[str, Any]) -> str:
+    """Return the whole page."""
+    return _template(template).render(values)
+
+
+def render_live(template: str, values: Mapping[str, Any]) -> str:
+    """Return its live part alone."""
+    found = _template(template)
+    context = found.new_context(dict(values))
+    return "".join(found.blocks[LIVE](context))
+
+
+def to_instant(at_s: float) -> str:
+    """An instant for the attribute `datetime`."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def to_clock(at_s: float) -> str:
+    """An instant for people, in UTC."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%H:%M:%S")
+
+
+def _template(name: str) -> Template:
+    return environment().get_template(name)
+
+
+def _shown(value: Any) -> Any:
+    """Escape control and direction characters of everything that a template writes; markup stays markup."""
+    return plain(value) if type(value) is str else value

@@ -1,0 +1,71 @@
+"""Objects of a cluster at one instant, as the API server has them, and the part of them that a viewer may read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from autoscaler.clusters.kubernetes.objects.fields import Raw, text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rights:
+    """Rights of a viewer, as the API server would grant them; viewers with equal rights see the same.
+
+    `namespaces`: whose jobs, pods and deployments may be listed; None: all.  `can_read_nodes`: nodes may be listed.
+    `can_plan`: everything that a plan depends on may be read, so that the planner may be asked.
+    """
+
+    namespaces: frozenset[str] | None
+    can_read_nodes: bool
+    can_plan: bool
+
+    def can_read(self, namespace: str) -> bool:
+        """True if objects of this namespace may be listed."""
+        return self.namespaces is None or namespace in self.namespaces
+
+
+EVERYTHING: Final = Rights(namespaces=None, can_read_nodes=True, can_plan=True)
+NOTHING_READABLE: Final = Rights(namespaces=frozenset(), can_read_nodes=False, can_plan=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDocuments:
+    """Objects of a cluster at `now_s` (Unix time), each kind by namespace and name.
+
+    `is_complete`: every pod is among them; what is not requested by one of them is free.  False after `readable` has
+    left some out, and then nothing is known to be free.
+    """
+
+    now_s: float
+    nodes: tuple[Raw, ...] = ()
+    pods: tuple[Raw, ...] = ()
+    jobs: tuple[Raw, ...] = ()
+    deployments: tuple[Raw, ...] = ()
+    node_gpus: tuple[Raw, ...] = ()
+    is_complete: bool = True
+
+    def readable(self, rights: Rights) -> ClusterDocuments:
+        """Return the objects that these rights cover."""
+        if rights.namespaces is None and rights.can_read_nodes:
+            return self
+        return replace(
+            self,
+            nodes=self.nodes if rights.can_read_nodes else (),
+            node_gpus=(),  # a report names pods of every namespace
+            pods=tuple(readable_objects(self.pods, rights)),
+            jobs=tuple(readable_objects(self.jobs, rights)),
+            deployments=tuple(readable_objects(self.deployments, rights)),
+            is_complete=self.is_complete and rights.namespaces is None,
+        )
+
+    def namespaces(self) -> frozenset[str]:
+        """Return the namespaces of the objects."""
+        found = (*self.jobs, *self.deployments, *self.pods)
+        return frozenset(text(one, "metadata", "namespace") for one in found)
+
+
+def readable_objects(objects: Iterable[Raw], rights: Rights) -> Iterable[Raw]:
+    """Yield the objects in namespaces that may be read."""
+    return (one for one in objects if rights.can_read(text(one, "metadata", "namespace")))

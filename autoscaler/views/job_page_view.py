@@ -1,0 +1,42 @@
+"""One job with what is beside it: its pods, the planner's answer, the newest lines about it, and a log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autoscaler.views.cluster_picture import PodView
+from autoscaler.views.job_view import JobView
+from autoscaler.views.journal import JournalLine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What the next plans hold for a job: why it waits for more, and until when if time alone lifts that."""
+
+    bottleneck: str
+    message: str
+    target: int
+    wait_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyView:
+    """The planner's answer.  `answer`: as `edl why -o json` prints it; None and `problem` where it has none."""
+
+    answer: Mapping[str, Any] | None
+    problem: str = ""
+    outlook: Outlook | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPageView:
+    """`log`: the last lines of `log_pod`, for a job in trouble."""
+
+    job: JobView
+    pods: tuple[PodView, ...]
+    why: WhyView | None
+    lines: tuple[JournalLine, ...]
+    log_pod: str
+    log: tuple[str, ...]

@@ -1,0 +1,38 @@
+"""The cluster now: its picture, its jobs, its web load.  `edl get` prints the same documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from autoscaler.views.cluster_picture import ClusterPicture, all_pods, cluster_picture
+from autoscaler.views.documents import ClusterDocuments
+from autoscaler.views.job_view import JobView, job_views
+from autoscaler.views.web_view import DeploymentView, deployment_views
+
+MOST_JOBS: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NowView:
+    """`jobs`: those shown, of `job_count` that match the search."""
+
+    query: str
+    jobs: tuple[JobView, ...]
+    job_count: int
+    waiting_count: int
+    deployments: tuple[DeploymentView, ...]
+    picture: ClusterPicture
+
+
+def now_view(documents: ClusterDocuments, *, query: str = "") -> NowView:
+    """Return the view; of many jobs those whose name holds the query."""
+    jobs = [job for job in job_views(documents) if query.casefold() in job.key.casefold()]
+    return NowView(
+        query=query,
+        jobs=tuple(jobs[:MOST_JOBS]),
+        job_count=len(jobs),
+        waiting_count=sum(job.is_waiting for job in jobs),
+        deployments=deployment_views(documents, all_pods(documents)),
+        picture=cluster_picture(documents),
+    )

@@ -1,0 +1,176 @@
+"""The page in a real browser: what a stranger sees, hears and can do, without a sleep or a request elsewhere."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.harness.page_cluster import condition, demo_documents, job, line, pod
+
+pytestmark = pytest.mark.browser
+
+
+def expect(found):
+    from playwright.sync_api import expect as waits_for  # noqa: PLC0415 - where the tests are not left out
+
+    return waits_for(found)
+
+
+def test_a_stranger_sees_who_has_the_cluster_and_why_a_job_is_small(served, open_page):
+    """The shares in words and numbers, each job's size and reason, each node's pods."""
+    page = open_page(served.address)
+    who = page.get_by_role("region", name="Who has the cluster")
+    expect(who.get_by_role("row", name="web web 5 cores 42 % 5")).to_be_visible()
+    jobs = page.get_by_role("region", name="Jobs")
+    expect(jobs.get_by_role("row").filter(has_text="digits-a")).to_contain_text("no node has free capacity")
+    expect(page.get_by_role("group", name="node-1: 3.5/4 cores in use")).to_be_visible()
+
+
+def test_a_change_is_shown_without_a_reload_and_keeps_the_focus(served, open_page):
+    page = open_page(served.address)
+    link = page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-b")
+    link.focus()
+    page.evaluate("window.isStill = true")
+    documents = demo_documents()
+    served.change(replace(documents, jobs=(*documents.jobs, job("digits-new", age_s=1))))
+    expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-new")).to_be_visible()
+    assert page.evaluate("window.isStill")
+    expect(link).to_be_focused()
+
+
+def test_by_keyboard_a_pod_tells_what_it_is_and_leads_to_its_job(served, open_page):
+    page = open_page(served.address)
+    block = page.get_by_role("link", name="digits-b-trainer-0: trainer, core")
+    block.focus()
+    expect(page.locator("#told")).to_contain_text("digits-b-trainer-0: trainer, core, Running")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1, name="digits-b")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("heading", level=1, name="Now")).to_be_visible()
+
+
+def test_the_skip_link_is_first(served, open_page):
+    page = open_page(served.address)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+
+
+def test_the_token_leaves_the_address(served, open_page):
+    page = open_page(served.address)
+    assert page.url == served.base + "/"
+
+
+def test_without_script_everything_is_there(served, open_page):
+    page = open_page(served.address, java_script_enabled=False)
+    expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-b")).to_be_visible()
+    expect(page.get_by_text("Without script this page does not renew itself")).to_be_visible()
+    page.get_by_role("link", name="Decisions").click()
+    page.get_by_label("Words").fill("digits-b shrunk")
+    page.get_by_role("button", name="Search").click()
+    expect(page.get_by_text("1 of 4 lines match")).to_be_visible()
+
+
+def test_a_lost_connection_is_said_and_mended(served, open_page):
+    page = open_page(served.address)
+    page.wait_for_function("document.getElementById('connection').hidden")
+    page.context.set_offline(True)
+    page.evaluate("addEventListener('x', () => {})")
+    page.context.set_offline(False)
+    documents = demo_documents()
+    served.change(replace(documents, jobs=(*documents.jobs, job("digits-later", age_s=1))))
+    expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-later")).to_be_visible()
+
+
+def test_hostile_names_run_nothing(served, open_page):
+    """A dialog, an element or a broken layout would come of a name that is not text."""
+    page = open_page(served.address)
+    dialogs = []
+    page.on("dialog", lambda dialog: dialogs.append(dialog.message) or dialog.dismiss())
+    names = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "\u202eevil", "\x1b[2J", "n" * 300]
+    jobs = [job(name, message=name, conditions=[condition("Degraded", message=name)]) for name in names]
+    pods = [pod(f"{name}-0", on="node-1", job=name, cpu="100m") for name in names]
+    documents = demo_documents()
+    served.change(
+        replace(documents, jobs=(*documents.jobs, *jobs), pods=(*documents.pods, *pods)),
+        [line(f"tj/{name}", name, name) for name in names],
+    )
+    expect(
+        page.get_by_role("region", name="Jobs").get_by_role("link", name="<script>alert(1)</script>")
+    ).to_be_visible()
+    assert page.evaluate("document.querySelectorAll('main script, main img').length") == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.goto(served.base + "/decisions")
+    expect(page.get_by_role("cell", name="\\u202eevil").first).to_be_visible()
+    assert dialogs == []
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs/team/digits-a", "/decisions"])
+def test_a_phone_shows_it_without_scrolling_sideways(served, open_page, path):
+    page = open_page(served.address, viewport={"width": 360, "height": 740})
+    page.goto(served.base + path)
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+CONTRAST = """
+() => {
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const luminance = (rgb) => rgb.slice(0, 3).map((v) => v / 255)
+    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, at) => sum + v * [0.2126, 0.7152, 0.0722][at], 0);
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const found = parse(getComputedStyle(at).backgroundColor);
+      if (found.length < 4 || found[3] > 0) return found;
+    }
+    return [255, 255, 255];
+  };
+  const low = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own || element.closest("svg, .sr, noscript, title")) continue;
+    const [a, b] = [luminance(parse(getComputedStyle(element).color)), luminance(ground(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) low.push(`${element.tagName} ${element.className} ${element.textContent.slice(0, 30)} ${ratio}`);
+  }
+  return low;
+}
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["/", "/jobs/team/digits-a", "/decisions"])
+def test_text_stands_out_in_both_schemes(served, open_page, path, scheme):
+    """WCAG AA: 4.5 to 1 for every text."""
+    page = open_page(served.address, color_scheme=scheme)
+    page.goto(served.base + path)
+    assert page.evaluate(CONTRAST) == []
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs/team/digits-a", "/decisions"])
+def test_what_a_screen_reader_needs_is_there(served, open_page, path):
+    """Names of everything that has the focus, headed tables and pictures, headings in order, unique ids."""
+    page = open_page(served.address)
+    page.goto(served.base + path)
+    found = page.evaluate(
+        """() => {
+          const wrong = [];
+          const ids = [...document.querySelectorAll("[id]")].map((one) => one.id);
+          if (new Set(ids).size !== ids.length) wrong.push("an id twice");
+          const shown = (one) => wrong.push(one.outerHTML.slice(0, 80));
+          for (const one of document.querySelectorAll("a, button, input, select"))
+            if (!(one.ariaLabel || one.textContent.trim() || one.labels?.length)) shown(one);
+          for (const one of document.querySelectorAll("main svg:not(.swatch)"))
+            if (!one.getAttribute("aria-label")) shown(one);
+          for (const one of document.querySelectorAll("table"))
+            if (!one.querySelector("thead th[scope=col]")) wrong.push("a table without heads");
+          let level = 0;
+          for (const one of document.querySelectorAll("h1, h2, h3")) {
+            const next = Number(one.tagName[1]);
+            if (next > level + 1) wrong.push(`h${next} after h${level}`);
+            level = next;
+          }
+          if (document.querySelectorAll("h1, main, nav").length !== 3) wrong.push("landmarks");
+          return wrong;
+        }"""
+    )
+    assert found == []

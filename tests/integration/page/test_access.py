@@ -1,0 +1,110 @@
+"""Who gets in: the one who has the token, under the page's own name, and no other site in their name."""
+
+import aiohttp
+import pytest
+
+PATHS = ("/", "/api/now", "/live/now", "/jobs/team/digits-b", "/decisions", "/snapshot.json")
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_without_the_token_nothing_is_read(stranger, base, path):
+    async with stranger.get(base + path) as answer:
+        assert answer.status == 401
+        assert "digits" not in await answer.text()
+
+
+@pytest.mark.parametrize("given", ["", "x", "x" * 5_000, "%00", "\u00e9"])
+async def test_a_wrong_token_is_refused(stranger, base, given):
+    async with stranger.get(base + "/", params={"token": given}) as answer:
+        assert answer.status == 401
+        assert "Set-Cookie" not in answer.headers
+
+
+async def test_the_token_becomes_a_cookie_and_leaves_the_address(address, base):
+    """No other site's request carries the cookie, no script reads it, and the token is in no address afterwards."""
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser:
+        async with browser.get(address + "&q=digits", allow_redirects=False) as answer:
+            assert answer.status == 303
+            assert answer.headers["Location"] == "/?q=digits"
+            cookie = answer.headers["Set-Cookie"]
+            assert "HttpOnly" in cookie
+            assert "SameSite=Strict" in cookie
+        async with browser.get(base + "/") as answer:
+            assert answer.status == 200
+            assert "digits-b" in await answer.text()
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::1", "localhost@evil"]
+)
+async def test_another_host_name_is_refused(client, base, host):
+    """A site that points its own name at this machine (DNS rebinding) gets nothing."""
+    async with client.get(base + "/", headers={"Host": host}) as answer:
+        assert answer.status in {400, 421}
+        assert "digits" not in await answer.text()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:{}", "localhost:{}", "LOCALHOST:{}", "[::1]:{}"])
+async def test_names_of_this_machine_are_taken(client, base, host):
+    async with client.get(base + "/", headers={"Host": host.format(base.rpartition(":")[2])}) as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"},
+        {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/api/now", "/live/now"])
+async def test_requests_that_other_sites_cause_are_refused(client, base, headers, path):
+    """Also with the right cookie or token, and also for the stream."""
+    async with client.get(base + path, headers=headers) as answer:
+        assert answer.status == 403
+        assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+async def test_a_followed_link_and_the_page_s_own_requests_are_taken(client, base):
+    for headers in (
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"},
+        {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors", "Origin": base},
+    ):
+        async with client.get(base + "/", headers=headers) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/", "/api/now", "/snapshot.json"])
+async def test_nothing_can_be_changed(client, base, method, path):
+    """Reading is all there is, and no site gets leave to ask (CORS)."""
+    async with client.request(method, base + path, data=b"x") as answer:
+        assert answer.status == 405
+        assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/api/now", "/assets/page.js", "/nowhere", "/jobs/team/nobody", "/assets/../page_app.py"]
+)
+async def test_every_answer_has_the_headers_that_keep_a_browser_in(client, base, path):
+    async with client.get(base + path) as answer:
+        assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+        assert "unsafe" not in answer.headers["Content-Security-Policy"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert answer.headers["X-Frame-Options"] == "DENY"
+        assert answer.status in {200, 404}
+
+
+async def test_what_is_too_large_is_refused(client, base):
+    """Header lines, addresses and bodies have bounds."""
+    async with client.get(base + "/", headers={"X-Long": "x" * 20_000}) as answer:
+        assert answer.status == 400
+    async with client.get(base + "/", params={"q": "x" * 1_000}) as answer:
+        assert answer.status == 400
+    async with client.get(base + "/", params={f"q{n}": "x" for n in range(30)}) as answer:
+        assert answer.status == 400

@@ -1,0 +1,193 @@
+"""The pages over HTTP: HTML, JSON, the snapshot, and the live stream."""
+
+import asyncio
+import socket
+from contextlib import suppress
+from dataclasses import replace
+
+import aiohttp
+
+from autoscaler.page import live_stream, page_app
+from autoscaler.page.page_app import PageApp, PageSettings
+from autoscaler.page.page_server import serve_locally, serving
+from autoscaler.page.request_checks import LOOPBACK_HOSTS
+from autoscaler.page.token_access import TokenAccess
+from autoscaler.snapshots import parse_document
+from autoscaler.views.documents import ClusterDocuments
+from tests.harness.page_cluster import NOW_S, FixedSource, demo_documents, demo_lines, job, node, pod, snapshot_of_job
+
+DEADLINE_S = 30
+
+
+async def next_part(answer):
+    """The next event of a stream: its number and its HTML."""
+    number, lines = 0, []
+    async with asyncio.timeout(DEADLINE_S):
+        async for raw in answer.content:
+            text = raw.decode().rstrip("\n")
+            if text.startswith("id: "):
+                number = int(text[4:])
+            elif text.startswith("data: "):
+                lines.append(text[6:])
+            elif not text and lines:
+                return number, "\n".join(lines)
+    raise AssertionError("the stream ended")
+
+
+async def test_a_page_is_html_and_its_json_is_the_same_view(client, base):
+    async with client.get(base + "/") as answer:
+        html = await answer.text()
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    async with client.get(base + "/api/now") as answer:
+        view = await answer.json()
+    assert [one["name"] for one in view["jobs"]] == ["digits-a", "digits-b"]
+    for one in view["jobs"]:
+        assert one["message"] in html or one["name"] == "digits-b"  # the planner's own answer stands in its place
+
+
+async def test_the_planner_is_asked_once_for_many_viewers(client, base, source):
+    """A hundred reloads at once are one question."""
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(20):
+            tasks.create_task(fetch(client, base + "/jobs/team/digits-b"))
+    assert source.snapshots == 1
+
+
+async def fetch(client, address):
+    async with client.get(address) as answer:
+        assert answer.status == 200
+        return await answer.text()
+
+
+async def test_a_job_s_page_has_the_answer_of_why(client, base):
+    html = await fetch(client, base + "/jobs/team/digits-b")
+    assert "Why this size" in html
+    async with client.get(base + "/api/job/jobs/team/digits-b") as answer:
+        view = await answer.json()
+    assert view["why"]["answer"]["decision"]["job"] == "team/digits-b"
+    assert [one["size_after"] for one in view["job"]["resizes"]] == [1, 2]
+
+
+async def test_a_job_that_is_not_there_is_404(client, base):
+    async with client.get(base + "/jobs/team/nobody") as answer:
+        assert answer.status == 404
+
+
+async def test_the_snapshot_is_the_file_of_the_command(client, base, source):
+    async with client.get(base + "/snapshot.json") as answer:
+        assert answer.headers["Content-Disposition"] == 'attachment; filename="edl.snapshot.json"'
+        assert parse_document(await answer.text()) == await source.snapshot()
+
+
+async def test_before_anything_is_known_no_number_is_told():
+    """Zero is never shown for what is not yet known."""
+    async with serve_locally(FixedSource(None)) as address, aiohttp.ClientSession() as client:
+        token = {"Authorization": f"Bearer {address.partition('=')[2]}"}
+        base = address.partition("/?")[0]
+        async with client.get(base + "/", headers=token) as answer:
+            html = await answer.text()
+        assert "Nothing is known yet" in html
+        assert "0" not in html.partition('id="live"')[2].partition("</main>")[0].partition(">")[2]
+        async with client.get(base + "/api/now", headers=token) as answer:
+            assert await answer.json() is None
+
+
+async def test_a_change_reaches_an_open_stream(client, base, source):
+    async with client.get(base + "/live/now") as answer:
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        assert answer.headers["X-Accel-Buffering"] == "no"
+        assert answer.headers["Cache-Control"] == "no-store"
+        _, first = await next_part(answer)
+        assert "digits-c" not in first
+        documents = demo_documents()
+        source.change(replace(documents, jobs=(*documents.jobs, job("digits-c"))))
+        number, second = await next_part(answer)
+        assert number == 2
+        assert "digits-c" in second
+
+
+async def test_viewers_of_one_page_share_its_rendering(client, base, source, monkeypatch):
+    """A change is rendered once, however many look."""
+    rendered = []
+    render = page_app.render_live
+    monkeypatch.setattr(page_app, "render_live", lambda *given: rendered.append(1) or render(*given))
+    streams = [await client.get(base + "/live/now") for _ in range(10)]
+    for one in streams:
+        await next_part(one)
+    before = len(rendered)
+    source.change(replace(demo_documents(), jobs=()))
+    parts = {await next_part(one) for one in streams}
+    assert len(parts) == 1
+    assert len(rendered) - before <= 2
+    for one in streams:
+        one.close()
+
+
+async def test_a_burst_of_changes_is_few_parts_and_the_last_one_arrives(client, base, source, monkeypatch):
+    """A slow reader gets the newest part; nothing queues up for it."""
+    monkeypatch.setattr(live_stream, "LEAST_PAUSE_S", 0.05)
+    async with client.get(base + "/live/now") as answer:
+        await next_part(answer)
+        for number in range(2_000):
+            source.change(replace(demo_documents(), jobs=(job(f"job-{number}"),)))
+        number, html = await next_part(answer)
+        while "job-1999" not in html:
+            number, html = await next_part(answer)
+        assert number < 100
+
+
+async def test_a_silent_stream_says_that_it_is_there(client, base, monkeypatch):
+    """Proxies cut what is silent."""
+    monkeypatch.setattr(page_app, "HEARTBEAT_S", 0.01)
+    async with client.get(base + "/live/decisions/decisions") as answer:
+        async with asyncio.timeout(DEADLINE_S):
+            async for raw in answer.content:
+                if raw.startswith(b": "):
+                    return
+
+
+async def test_more_viewers_than_allowed_are_told_so(source):
+    settings = PageSettings(hosts=LOOPBACK_HOSTS, most_viewers=1)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        page = PageApp(source, TokenAccess("secret", 1), settings)
+        base = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        async with (
+            serving(page, listening),
+            aiohttp.ClientSession(headers={"Authorization": "Bearer secret"}) as client,
+        ):
+            first = await client.get(base + "/live/now")
+            await next_part(first)
+            async with client.get(base + "/live/now") as second:
+                assert second.status == 503
+            first.close()
+
+
+async def test_an_open_stream_does_not_hold_up_the_end(source):
+    """A run that ends does not wait for those who look at it."""
+    async with aiohttp.ClientSession() as client, asyncio.timeout(DEADLINE_S):
+        async with serve_locally(source) as address:
+            token = {"Authorization": f"Bearer {address.partition('=')[2]}"}
+            answer = await client.get(address.partition("/?")[0] + "/live/now", headers=token)
+            await next_part(answer)
+        with suppress(aiohttp.ClientError):
+            await answer.content.read()
+        answer.close()
+
+
+async def test_a_large_cluster_s_page_is_small():
+    """1,000 jobs x 20,000 pods on 10,000 nodes: at most 200 kB on the wire."""
+    nodes = tuple(node(f"node-{n:05}", gpus=8) for n in range(10_000))
+    jobs = tuple(job(f"job-{n:04}", message="no node has room") for n in range(1_000))
+    pods = tuple(
+        pod(f"job-{n % 1000:04}-trainer-{n // 1000}", on=f"node-{n // 2:05}", job=f"job-{n % 1000:04}", gpus=4)
+        for n in range(20_000)
+    )
+    source = FixedSource(
+        ClusterDocuments(now_s=NOW_S, nodes=nodes, pods=pods, jobs=jobs), demo_lines(), snapshot=snapshot_of_job()
+    )
+    async with serve_locally(source) as address, aiohttp.ClientSession(auto_decompress=False) as client:
+        headers = {"Authorization": f"Bearer {address.partition('=')[2]}", "Accept-Encoding": "gzip"}
+        async with client.get(address.partition("/?")[0] + "/", headers=headers) as answer:
+            body = await answer.read()
+            assert answer.headers["Content-Encoding"] == "gzip"
+    assert len(body) < 200_000

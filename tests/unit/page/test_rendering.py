@@ -1,0 +1,144 @@
+"""What a page writes: names of others are text and nothing else, wherever they stand."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from autoscaler.page.page_app import event_of
+from autoscaler.page.pages import PAGES, Reading
+from autoscaler.page.planner_questions import PlannerQuestions
+from autoscaler.page.rendering import render_live, render_page
+from autoscaler.views.documents import EVERYTHING, ClusterDocuments
+from tests.harness.page_cluster import (
+    NOW_S,
+    FixedSource,
+    condition,
+    demo_documents,
+    demo_lines,
+    deployment,
+    job,
+    line,
+    node,
+    pod,
+    resize,
+)
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onfocus=alert(1) autofocus='",
+    "\u202egnp.exe\u2066",
+    "\x1b[2J\x1b]0;owned\x07",
+    "{{ 7 * 7 }}{% raw %}",
+    "n" * 300,
+    "a/b?c=d#e&f%2e%00",
+    "\u65e5\u672c\u200f\u05e2\u05d1",
+)
+
+
+class Elements(HTMLParser):
+    """Every element and attribute of a page, as a browser's parser finds them."""
+
+    def __init__(self, html):
+        super().__init__(convert_charrefs=True)
+        self.found = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def hostile_documents(name):
+    return ClusterDocuments(
+        now_s=NOW_S,
+        nodes=(node(name), node("n2", labels={"edl.dev/drain": name})),
+        pods=(
+            pod(name, on=name, job=name, namespace=name),
+            pod(f"{name}2", on=name, deployment=name, namespace=name),
+            pod(f"{name}3", namespace=name),
+        ),
+        jobs=(
+            job(
+                name,
+                namespace=name,
+                message=name,
+                reason=name,
+                conditions=[condition("Degraded", reason=name, message=name)],
+                resizes=[resize(1, 2, cause=name, message=name)],
+            ),
+        ),
+        deployments=(deployment(name, namespace=name, replicas=3),),
+    )
+
+
+async def shown(page, source, *, arguments=(), query=(), whole=True):
+    reading = Reading(
+        source=source,
+        questions=PlannerQuestions(source),
+        documents=source.documents(),
+        rights=EVERYTHING,
+        arguments=dict(arguments),
+        query=dict(query),
+    )
+    found = await page.show(reading)
+    values = {
+        "page": page,
+        "pages": [one for one in PAGES if one.title],
+        "title": source.title,
+        "version": "1",
+        "rights": EVERYTHING,
+        "query": dict(query),
+        "live": "/live/now",
+        "now_s": NOW_S,
+        "view": found.view,
+        **found.drawings,
+    }
+    return (render_page if whole else render_live)(page.template, values)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+async def test_names_of_others_are_text_alone(page, name):
+    """No element, attribute or address of the page comes out of a name."""
+    source = FixedSource(
+        hostile_documents(name), [line(f"tj/{name}", name, name, namespace=name, kind=name)], log=[name]
+    )
+    source.title = name
+    html = await shown(page, source, arguments={"namespace": name, "name": name}, query={"q": name[:40], "kind": name})
+    found = Elements(html)
+    allowed = {"/assets/page.js?v=1"}
+    assert {attrs.get("src") for tag, attrs in found.found if tag == "script"} == allowed
+    assert not [attrs for _, attrs in found.found if any(one.startswith("on") for one in attrs)]
+    assert not [tag for tag, _ in found.found if tag in {"img", "iframe", "style", "base", "object", "embed"}]
+    assert not [attrs for _, attrs in found.found if "style" in attrs]
+    links = [attrs[at] for _, attrs in found.found for at in ("href", "action") if at in attrs]
+    assert [one for one in links if not one.startswith("/") or one.startswith("//")] == ["#content"]
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", html.replace("\n", ""))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+async def test_a_page_without_anything_says_so(page):
+    """No job, node or line: a page, and no error."""
+    if "{" in page.path:
+        return
+    html = await shown(page, FixedSource(ClusterDocuments(now_s=NOW_S)))
+    assert "notice" in html
+
+
+async def test_the_live_part_is_the_part_of_the_page_that_changes():
+    """What the stream sends stands in the page as it was opened."""
+    page, source = PAGES[0], FixedSource(demo_documents(), demo_lines())
+    whole = await shown(page, source)
+    part = await shown(page, source, whole=False)
+    assert part.strip() in whole
+    assert "<nav" not in part
+
+
+def test_an_event_has_every_line_of_its_part():
+    """A line of a part that began with `event:` would be one of the stream's; each is data."""
+    assert event_of(3, "a\nevent: x\n\nb") == b"id: 3\nevent: part\ndata: a\ndata: event: x\ndata: \ndata: b\n\n"

@@ -1,0 +1,55 @@
+"""A job as people see it: every field is that of its document."""
+
+from autoscaler.views.job_view import job_view, job_views
+from tests.harness.page_cluster import NOW_S, condition, demo_documents, job, progress
+
+
+def test_eta_is_what_is_left_at_the_present_pace():
+    """4,000 of 10,000 samples are done at 100 a second: a minute is left."""
+    found = job_view(job("x", progress=progress("40.0%"))).progress
+    assert found is not None
+    assert found.eta_s == 60.0
+
+
+def test_eta_is_unknown_before_the_pace_is():
+    found = job_view(job("x", progress=progress(samplesPerSecond=0))).progress
+    assert found is not None
+    assert found.eta_s is None
+
+
+def test_a_job_that_no_operator_has_seen_is_new_and_nothing_else():
+    """No zero stands for what is not known."""
+    document = job("x")
+    del document["status"]
+    found = job_view(document)
+    assert (found.state, found.is_reconciled, found.is_waiting, found.progress) == ("New", False, False, None)
+
+
+def test_jobs_that_ended_come_last():
+    over = job("a", age_s=9_000, conditions=[condition("Completed", message="done")])
+    found = job_views(demo_documents())
+    assert [one.name for one in found] == ["digits-a", "digits-b"]
+    assert job_view(over).state == "Completed"
+
+
+def test_troubles_are_told_and_health_is_not():
+    healthy = condition("Progressing", status="False", reason="Waiting", message="it waits")
+    trouble = condition("Degraded", reason="BelowMinimum", message="one trainer is missing")
+    found = job_view(job("x", conditions=[healthy, trouble]))
+    assert [(one.condition, one.message) for one in found.problems] == [("Degraded", "one trainer is missing")]
+
+
+def test_throughput_has_the_measured_points_and_the_knee():
+    found = job_views(demo_documents())[0].throughput
+    assert found is not None
+    assert found.measured == ((1, 400.0), (2, 760.0), (3, 1050.0))
+    assert (found.now, found.knee) == (3, 5)
+
+
+def test_a_status_of_wrong_types_is_read_as_empty():
+    """A document may hold anything; the page shows the rest."""
+    document = job("x")
+    document["status"] |= {"trainers": [1], "progress": "none", "resizes": "no", "throughput": {"points": 5}}
+    found = job_view(document)
+    assert (found.trainers.ready, found.progress, found.resizes, found.throughput) == (0, None, (), None)
+    assert found.created_at_s == NOW_S - 600
