@@ -39,7 +39,7 @@ _SIGNALLED: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JournalLine:
+class EventDraft:
     """One event to be: see `RunJournal.record_event`."""
 
     kind: str
@@ -72,7 +72,7 @@ class EventJournal:
         """Seconds from the pod's creation until it was ready first; None: it has not been."""
         return self._pending_s.get(text(pod, "metadata", "uid"))
 
-    def _handle(self, change: ObjectChange, raw: Raw, write: Callable[[Raw, Raw], Iterator[JournalLine]]) -> None:
+    def _handle(self, change: ObjectChange, raw: Raw, write: Callable[[Raw, Raw], Iterator[EventDraft]]) -> None:
         if change.kind == PODS:
             self._keep_times(change, text(raw, "metadata", "uid"))
         target = _target_of(change.kind, raw)
@@ -99,23 +99,23 @@ def _target_of(kind: Kind, raw: Raw) -> str:
 # ---- events by kind; `before` and `after` a change are empty where there was or is no object -------------------------
 
 
-def _describe_event(before: Raw, after: Raw) -> Iterator[JournalLine]:
+def _describe_event(before: Raw, after: Raw) -> Iterator[EventDraft]:
     """An event of the operator about a job; later ones of its series, and decisions, are left out."""
     if before:
         return
     reason, is_warning = text(after, "reason"), text(after, "type") == "Warning"
     if is_warning or reason not in _DECISIONS:
-        yield JournalLine(kind="Failed" if is_warning else "Job", reason=reason, message=text(after, "note"))
+        yield EventDraft(kind="Failed" if is_warning else "Job", reason=reason, message=text(after, "note"))
 
 
-def _describe_job(before: Raw, after: Raw) -> Iterator[JournalLine]:
+def _describe_job(before: Raw, after: Raw) -> Iterator[EventDraft]:
     if not before:
-        yield JournalLine(kind="Submitted", reason="Submitted")
+        yield EventDraft(kind="Submitted", reason="Submitted")
     elif not after:
-        yield JournalLine(kind="Job", reason="Gone")
+        yield EventDraft(kind="Job", reason="Gone")
     else:
         if _is_deleting(after) and not _is_deleting(before):
-            yield JournalLine(kind="Job", reason="DeletionRequested")
+            yield EventDraft(kind="Job", reason="DeletionRequested")
         for role, word in (("trainer", "trainers"), ("parameterServer", "servers")):
             was, wanted = (integer(one, "spec", role, "replicas") for one in (before, after))
             if wanted == was:
@@ -123,62 +123,62 @@ def _describe_job(before: Raw, after: Raw) -> Iterator[JournalLine]:
             replaced = parse_resize_state(before, word).describe(wanted)
             note = f"; {replaced}" if replaced else ""
             if wanted:
-                yield JournalLine(kind="Resized", reason="Pinned", message=f"pinned to {wanted} {word}{note}")
+                yield EventDraft(kind="Resized", reason="Pinned", message=f"pinned to {wanted} {word}{note}")
             else:
-                yield JournalLine(
+                yield EventDraft(
                     kind="Resized", reason="Unpinned", message=f"EDL decides the number of {word} again{note}"
                 )
 
 
-def _describe_deployment(before: Raw, after: Raw) -> Iterator[JournalLine]:
+def _describe_deployment(before: Raw, after: Raw) -> Iterator[EventDraft]:
     """A Deployment of a user's: a job's masters belong to the job."""
     if controller_of(after or before):
         return
     was, wanted = (integer(one, "spec", "replicas", default=1) for one in (before, after))
     if not before:
-        yield JournalLine(kind="Submitted", reason="Submitted", message=f"{wanted} replicas wanted")
+        yield EventDraft(kind="Submitted", reason="Submitted", message=f"{wanted} replicas wanted")
     elif not after:
-        yield JournalLine(kind="Deleted", reason="Gone")
+        yield EventDraft(kind="Deleted", reason="Gone")
     elif wanted != was:
-        yield JournalLine(kind="Resized", reason="Scaled", message=f"from {was} to {wanted} replicas")
+        yield EventDraft(kind="Resized", reason="Scaled", message=f"from {was} to {wanted} replicas")
 
 
-def _describe_node(before: Raw, after: Raw) -> Iterator[JournalLine]:
+def _describe_node(before: Raw, after: Raw) -> Iterator[EventDraft]:
     was, is_draining = (DRAIN in part(one, "metadata", "labels") for one in (before, after))
     if was != is_draining:
         kind, reason = ("Drained", "Draining") if is_draining else ("Opened", "Uncordoned")
-        yield JournalLine(kind=kind, reason=reason)
+        yield EventDraft(kind=kind, reason=reason)
 
 
-def _describe_pod(before: Raw, after: Raw) -> Iterator[JournalLine]:
+def _describe_pod(before: Raw, after: Raw) -> Iterator[EventDraft]:
     if not after:
         if text(before, "status", "phase") not in ENDED_PHASES:
-            yield JournalLine(kind="Exited", reason="Gone", message="it had no process yet")
+            yield EventDraft(kind="Exited", reason="Gone", message="it had no process yet")
         return
     node = text(after, "spec", "nodeName")
     if not before:
-        yield JournalLine(kind="Created", reason="Pending", message="waits for a node")
+        yield EventDraft(kind="Created", reason="Pending", message="waits for a node")
     if node and not text(before, "spec", "nodeName"):
         tier = text(after, "metadata", "labels", TIER)
-        yield JournalLine(kind="Scheduled", reason="Scheduled", message=f"{tier} on {node}" if tier else f"to {node}")
+        yield EventDraft(kind="Scheduled", reason="Scheduled", message=f"{tier} on {node}" if tier else f"to {node}")
     elif _is_unschedulable(after) and not _is_unschedulable(before):
-        yield JournalLine(kind="Scheduled", reason="Unschedulable", message="no node has free capacity for it")
+        yield EventDraft(kind="Scheduled", reason="Unschedulable", message="no node has free capacity for it")
     yield from _describe_process(before, after, node)
 
 
-def _describe_process(before: Raw, after: Raw, node: str) -> Iterator[JournalLine]:
+def _describe_process(before: Raw, after: Raw, node: str) -> Iterator[EventDraft]:
     was, pid = (text(one, "metadata", "annotations", PID) for one in (before, after))
     status, status_before = (next(iter(parts(one, "status", "containerStatuses")), EMPTY) for one in (after, before))
     waiting = part(status, "state", "waiting")
     if pid and pid != was:
-        yield JournalLine(kind="Started", reason="Started", message=f"pid {pid} on {node}")
+        yield EventDraft(kind="Started", reason="Started", message=f"pid {pid} on {node}")
     if _is_ready(after) and not _is_ready(before):
-        yield JournalLine(kind="Ready", reason="Ready", message=f"on {node}")
+        yield EventDraft(kind="Ready", reason="Ready", message=f"on {node}")
     if waiting and (waiting, _restarts(status)) != (part(status_before, "state", "waiting"), _restarts(status_before)):
         yield _describe_waiting(waiting, part(status, "lastState", "terminated"))
     if _is_deleting(after) and not _is_deleting(before):
         grace_s = integer(after, "metadata", "deletionGracePeriodSeconds")
-        yield JournalLine(
+        yield EventDraft(
             kind="Drained" if grace_s else "Killed",
             reason="Leaving",
             message=f"has {grace_s} s to end" if grace_s else "",
@@ -188,16 +188,16 @@ def _describe_process(before: Raw, after: Raw, node: str) -> Iterator[JournalLin
         if text(ended, "reason") == GRACE_OVER:
             grace_s = integer(after, "metadata", "deletionGracePeriodSeconds")
             message = f"pid {was} did not leave within its grace of {grace_s} s"
-            yield JournalLine(kind="Killed", reason=GRACE_OVER, message=message)
-        yield JournalLine(kind="Exited", reason="Gone", message=_exit_of(ended))
+            yield EventDraft(kind="Killed", reason=GRACE_OVER, message=message)
+        yield EventDraft(kind="Exited", reason="Gone", message=_exit_of(ended))
 
 
-def _describe_waiting(waiting: Raw, ended: Raw) -> JournalLine:
+def _describe_waiting(waiting: Raw, ended: Raw) -> EventDraft:
     """Line on why no process of the pod runs now: the last one has ended, or the machine is full."""
     if not ended:
-        return JournalLine(kind="Failed", reason=text(waiting, "reason"), message=text(waiting, "message"))
+        return EventDraft(kind="Failed", reason=text(waiting, "reason"), message=text(waiting, "message"))
     _, _, following = text(waiting, "message").partition("; ")
-    return JournalLine(
+    return EventDraft(
         kind="Exited", reason="Restarting", message=f"{_exit_of(ended)}{text(ended, 'message')}\n{following}"
     )
 
@@ -224,7 +224,7 @@ def _is_deleting(raw: Raw) -> bool:
 
 
 _SHORT: Final = {DEPLOYMENTS: "deployment", NODES: "node", PODS: "pod", TRAINING_JOBS: "tj"}
-_WRITERS: Final[dict[Kind, Callable[[Raw, Raw], Iterator[JournalLine]]]] = {
+_WRITERS: Final[dict[Kind, Callable[[Raw, Raw], Iterator[EventDraft]]]] = {
     DEPLOYMENTS: _describe_deployment,
     EVENTS: _describe_event,
     NODES: _describe_node,

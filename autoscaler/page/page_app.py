@@ -20,10 +20,11 @@ from aiohttp import web
 from autoscaler.page.access import Access
 from autoscaler.page.live_stream import LiveHub, LivePart, Topic
 from autoscaler.page.page_source import PageSource
-from autoscaler.page.pages import PAGES, Page, Reading, Shown
+from autoscaler.page.pages import PAGES, PageSpec, Reading, Shown
 from autoscaler.page.planner_questions import PlannerQuestions
 from autoscaler.page.rendering import render_live, render_page
 from autoscaler.page.request_checks import add_headers, request_checks
+from autoscaler.page.sampler import Sampler
 from autoscaler.snapshots import format_document, to_document
 from autoscaler.views.documents import Rights
 
@@ -60,11 +61,13 @@ class PageApp:
         self._source = source
         self._access = access
         self._questions = PlannerQuestions(source)
+        self._sampler = Sampler(source)
         self._pages = {page.name: page for page in PAGES}
         self._hub = LiveHub(source, self._render_topic, most_viewers=settings.most_viewers)
         self.app = web.Application(middlewares=[request_checks(settings.hosts)], client_max_size=MOST_BODY_BYTES)
         self.app.on_response_prepare.append(add_headers)
         self.app.on_shutdown.append(self._shut_down)
+        self.app.cleanup_ctx.append(self._sampler.running)
         for page in PAGES:
             self.app.router.add_get(page.path, self._html_of(page))
             self.app.router.add_get(f"/api/{page.name}{page.path.rstrip('/')}", self._json_of(page))
@@ -79,7 +82,7 @@ class PageApp:
 
     # ---- handlers ---------------------------------------------------------------------------------------------------
 
-    def _html_of(self, page: Page) -> Any:
+    def _html_of(self, page: PageSpec) -> Any:
         async def handle(request: web.Request) -> web.Response:
             topic = await self._topic_of(page, request)
             values = await self._values(page, topic)
@@ -90,7 +93,7 @@ class PageApp:
 
         return handle
 
-    def _json_of(self, page: Page) -> Any:
+    def _json_of(self, page: PageSpec) -> Any:
         async def handle(request: web.Request) -> web.Response:
             topic = await self._topic_of(page, request)
             reading = self._reading(topic)
@@ -100,7 +103,7 @@ class PageApp:
 
         return handle
 
-    def _live_of(self, page: Page) -> Any:
+    def _live_of(self, page: PageSpec) -> Any:
         async def handle(request: web.Request) -> web.StreamResponse:
             topic = await self._topic_of(page, request)
             with self._hub.follow(topic) as part:
@@ -156,7 +159,7 @@ class PageApp:
 
     # ---- what a request is for --------------------------------------------------------------------------------------
 
-    async def _topic_of(self, page: Page, request: web.Request) -> Topic:
+    async def _topic_of(self, page: PageSpec, request: web.Request) -> Topic:
         rights = await self._rights_of(request)
         if len(request.query) > MOST_QUERY or any(len(value) > LONGEST_VALUE for value in request.query.values()):
             raise web.HTTPBadRequest(text="The address has too much in it.\n")
@@ -180,13 +183,14 @@ class PageApp:
         return Reading(
             source=self._source,
             questions=self._questions,
+            rings=self._sampler.rings,
             documents=documents.readable(topic.rights),
             rights=topic.rights,
             arguments=dict(topic.arguments),
             query=dict(topic.query),
         )
 
-    async def _values(self, page: Page, topic: Topic) -> Mapping[str, Any]:
+    async def _values(self, page: PageSpec, topic: Topic) -> Mapping[str, Any]:
         reading = self._reading(topic)
         shown = Shown(view=None, drawings={}) if reading is None else await page.show(reading)
         return {
@@ -208,7 +212,7 @@ class PageApp:
         return await asyncio.to_thread(render_live, page.template, values)
 
 
-def live_address(page: Page, topic: Topic) -> str:
+def live_address(page: PageSpec, topic: Topic) -> str:
     """Return the address of the stream for what a page shows."""
     path = page.path.format_map({name: _quoted(value) for name, value in topic.arguments})
     query = "&".join(f"{_quoted(name)}={_quoted(value)}" for name, value in topic.query)

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from aiohttp import web
 
+from autoscaler.errors import AutoscalerError
 from autoscaler.page.drawings.cluster_drawing import draw_bar, draw_cluster
 from autoscaler.page.drawings.curve_drawing import draw_curve
+from autoscaler.page.drawings.time_drawing import draw_time
 from autoscaler.page.page_source import PageSource
-from autoscaler.page.planner_questions import PlannerQuestions
+from autoscaler.page.planner_questions import PlannerQuestions, PlanOutlook
 from autoscaler.views.cluster_picture import all_pods, job_colours
 from autoscaler.views.documents import ClusterDocuments, Rights
 from autoscaler.views.job_page_view import JobPageView
 from autoscaler.views.job_view import job_views, pods_of
 from autoscaler.views.journal import journal_of, search_journal
 from autoscaler.views.now_view import now_view
+from autoscaler.views.samples import RINGS, SampleRings
+from autoscaler.views.time_view import time_view
+from autoscaler.views.waiting_view import states_of, waiting_view
+from autoscaler.views.what_if_form import WhatIfView, read_form
 
 LOG_LINES: Final = 20
 _JOURNAL_LINES: Final = 15
+MOST_HELPED: Final = 3  # waiting jobs for which the planner is asked what would help
+MOST_OFFERED: Final = 2_000  # names in a list of the form
+NEEDS_PLANNING: Final = "a plan needs the capacity of the whole cluster, which you may not read"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +38,7 @@ class Reading:
 
     source: PageSource
     questions: PlannerQuestions
+    rings: SampleRings
     documents: ClusterDocuments
     rights: Rights
     arguments: Mapping[str, str]
@@ -44,7 +54,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class PageSpec:
     """One page.  `path`: with arguments in braces; `title`: in the navigation, empty for a page that is not in it."""
 
     name: str
@@ -61,9 +71,14 @@ async def show_now(reading: Reading) -> Shown:
     drawings = {
         "cluster": draw_cluster(view.picture, colours),
         "bars": [(unit, amount, draw_bar(view.picture.holdings, unit)) for unit, amount in view.picture.capacity],
-        "outlook": await reading.questions.outlook(),
+        "outlook": (await outlook_of(reading)).jobs,
     }
-    return Shown(view=view, drawings=drawings if reading.rights.can_plan else {**drawings, "outlook": {}})
+    return Shown(view=view, drawings=drawings)
+
+
+async def outlook_of(reading: Reading) -> PlanOutlook:
+    """What the next plan holds, for those who may ask the planner."""
+    return await reading.questions.outlook() if reading.rights.can_plan else PlanOutlook()
 
 
 async def show_job(reading: Reading) -> Shown:
@@ -87,6 +102,47 @@ async def show_job(reading: Reading) -> Shown:
     return Shown(view=view, drawings={"curve": None if job.throughput is None else draw_curve(job.throughput)})
 
 
+async def show_waiting(reading: Reading) -> Shown:
+    """Who waits, and what would help the first of them."""
+    view, outlook = waiting_view(reading.documents), await outlook_of(reading)
+    first = [one.job for one in view.starting[:MOST_HELPED]] if reading.rights.can_plan else []
+    drawings = {
+        "outlook": outlook.jobs,
+        "states": {(one.namespace, one.owner): states_of(one, outlook.demands) for one in view.pods},
+        "help": {job.key: await reading.questions.why(job) for job in first},
+    }
+    return Shown(view=view, drawings=drawings)
+
+
+async def show_time(reading: Reading) -> Shown:
+    """Who had the cluster, over the last hour or day."""
+    span = reading.query.get("span", "")
+    span = span if span in RINGS else next(iter(RINGS))
+    samples = reading.rings.samples(span, now_s=reading.documents.now_s)
+    view = time_view(samples, reading.source.journal(), reading.rights, span=span)
+    return Shown(view=view, drawings={"plot": draw_time(view, job_colours(reading.documents.jobs)), "spans": RINGS})
+
+
+async def show_what_if(reading: Reading) -> Shown:
+    """What a change would do.  Nothing is asked before a change is given."""
+    if not reading.rights.can_plan:
+        return Shown(view=WhatIfView(answer=None, problem=NEEDS_PLANNING), drawings={})
+    try:
+        inputs = await reading.questions.inputs()
+    except AutoscalerError as error:
+        return Shown(view=WhatIfView(answer=None, problem=str(error)), drawings={})
+    changes, problems = read_form(reading.query, inputs)
+    is_asked = not problems and not changes.is_empty
+    found = await reading.questions.what_if(changes) if is_asked else WhatIfView(answer=None)
+    view = replace(
+        found,
+        problems=problems,
+        nodes=tuple(one.name for one in inputs.view.nodes[:MOST_OFFERED]),
+        deployments=tuple(one.name for one in inputs.view.workloads[:MOST_OFFERED]),
+    )
+    return Shown(view=view, drawings={})
+
+
 async def show_decisions(reading: Reading) -> Shown:
     """Decisions and events, searchable."""
     query = reading.query
@@ -96,7 +152,10 @@ async def show_decisions(reading: Reading) -> Shown:
 
 
 PAGES: Final = (
-    Page(name="now", path="/", template="now.html", title="Now", show=show_now),
-    Page(name="job", path="/jobs/{namespace}/{name}", template="job.html", title="", show=show_job),
-    Page(name="decisions", path="/decisions", template="decisions.html", title="Decisions", show=show_decisions),
+    PageSpec(name="now", path="/", template="now.html", title="Now", show=show_now),
+    PageSpec(name="job", path="/jobs/{namespace}/{name}", template="job.html", title="", show=show_job),
+    PageSpec(name="waiting", path="/waiting", template="waiting.html", title="Waiting", show=show_waiting),
+    PageSpec(name="decisions", path="/decisions", template="decisions.html", title="Decisions", show=show_decisions),
+    PageSpec(name="time", path="/time", template="time.html", title="Time", show=show_time),
+    PageSpec(name="what-if", path="/what-if", template="what_if.html", title="What if", show=show_what_if),
 )

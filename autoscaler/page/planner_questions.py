@@ -1,6 +1,6 @@
-"""Questions of the page to the planner, as `edl why` and `edl what-if` ask them: on a thread, and never many at once.
+"""Questions of the page to the planner, as `edl why` and `edl what-if` ask them: on a thread, and never two at once.
 
-An answer is kept for as long as nothing has changed, and at least for a moment: a hundred viewers cost one answer.
+An answer is kept for a moment, so that a hundred viewers cost one.
 """
 
 from __future__ import annotations
@@ -8,21 +8,34 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
 from autoscaler.domain import JobName
 from autoscaler.errors import AutoscalerError
 from autoscaler.page.page_source import PageSource
 from autoscaler.planner import plan
-from autoscaler.planner.counterfactual import PlanInputs, explain
+from autoscaler.planner.counterfactual import PlanInputs, converge, explain
 from autoscaler.views.job_page_view import Outlook, WhyView
 from autoscaler.views.job_view import JobView
+from autoscaler.views.what_if import WhatIfComparison, comparison_content
+from autoscaler.views.what_if_form import WhatIfChanges, WhatIfView, apply_changes
 from autoscaler.views.why import why_content
 
 KEPT_S: Final = 2.0
 """An answer is at most this old."""
 
 MOST_KEPT: Final = 64
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOutlook:
+    """What the next plan holds: of each job by its name in the snapshot, and of web pods (`DemandState`)."""
+
+    jobs: Mapping[str, Outlook] = field(default_factory=dict)
+    demands: Mapping[str, str] = field(default_factory=dict)
 
 
 class PlannerQuestions:
@@ -34,27 +47,37 @@ class PlannerQuestions:
         self._turn = asyncio.Lock()
         self._answers: dict[Hashable, tuple[float, Any]] = {}
 
-    async def outlook(self) -> Mapping[str, Outlook]:
-        """Return what the next plan holds for each job, by its name in the snapshot; nothing if it has no answer."""
+    async def outlook(self) -> PlanOutlook:
+        """Return what the next plan holds; nothing if it has no answer."""
         try:
-            found: Mapping[str, Outlook] = await self._ask("outlook", outlook_of)
+            return await self._ask("outlook", outlook_of)
         except AutoscalerError:
-            return {}
-        return found
+            return PlanOutlook()
 
     async def why(self, job: JobView) -> WhyView:
         """Return why the job has its size, and what would give it more."""
         try:
-            found: WhyView = await self._ask(("why", job.key), lambda inputs: why_of(inputs, job))
+            return await self._ask(("why", job.key), lambda inputs: why_of(inputs, job))
         except AutoscalerError as error:
             return WhyView(answer=None, problem=str(error))
-        return found
 
-    async def _ask(self, key: Hashable, answer: Callable[[PlanInputs], Any]) -> Any:
+    async def what_if(self, changes: WhatIfChanges) -> WhatIfView:
+        """Return sizes before and after the changes."""
+        try:
+            return await self._ask(("what if", changes), lambda inputs: what_if_of(inputs, changes))
+        except AutoscalerError as error:
+            return WhatIfView(answer=None, problem=str(error))
+
+    async def inputs(self) -> PlanInputs:
+        """Return what the planner would plan with now.  Raises ClusterError."""
+        return await self._ask("inputs", lambda inputs: inputs)
+
+    async def _ask(self, key: Hashable, answer: Callable[[PlanInputs], T]) -> T:
         async with self._turn:
             at_s, kept = self._answers.get(key, (-KEPT_S, None))
-            if self._clock() - at_s < KEPT_S:
-                return kept
+            if kept is not None and self._clock() - at_s < KEPT_S:
+                found: T = kept
+                return found
             snapshot = await self._source.snapshot()
             inputs = PlanInputs(view=snapshot.view, policy=snapshot.policy, now_s=snapshot.now_s)
             found = await asyncio.to_thread(answer, inputs)
@@ -71,8 +94,8 @@ def full_name(inputs: PlanInputs, job: JobView) -> JobName | None:
     return next((JobName(one) for one in (job.key, job.name) if one in names), None)
 
 
-def outlook_of(inputs: PlanInputs) -> Mapping[str, Outlook]:
-    """Return what a plan made now says about each job's next size."""
+def outlook_of(inputs: PlanInputs) -> PlanOutlook:
+    """Return what a plan made now says about each job's next size, and about the pods of others that wait."""
     made = plan(inputs.view, inputs.policy, inputs.now_s)
     found: dict[str, Outlook] = {
         decision.job: Outlook(
@@ -84,7 +107,7 @@ def outlook_of(inputs: PlanInputs) -> Mapping[str, Outlook]:
         target = found[wait.job].target if wait.job in found else 0
         wait_s = None if wait.until_s is None else max(0.0, wait.until_s - inputs.now_s)
         found[wait.job] = Outlook(bottleneck=wait.bottleneck.value, message=wait.message, target=target, wait_s=wait_s)
-    return found
+    return PlanOutlook(jobs=found, demands={demand.pod: demand.state.value for demand in made.demands})
 
 
 def why_of(inputs: PlanInputs, job: JobView) -> WhyView:
@@ -94,4 +117,14 @@ def why_of(inputs: PlanInputs, job: JobView) -> WhyView:
         return WhyView(answer=None, problem="the planner does not know this job: it has no size now")
     found = explain(inputs, name)
     document = next(one for one in inputs.view.jobs if one.name == name)
-    return WhyView(answer=why_content(found, document), outlook=outlook_of(inputs).get(name))
+    return WhyView(answer=why_content(found, document), outlook=outlook_of(inputs).jobs.get(name))
+
+
+def what_if_of(inputs: PlanInputs, changes: WhatIfChanges) -> WhatIfView:
+    """Return the answer of `edl what-if`."""
+    try:
+        changed, words = apply_changes(inputs, changes)
+    except KeyError as missing:
+        return WhatIfView(answer=None, problem=f"{missing.args[0]} is not there any more")
+    found = WhatIfComparison(changes=tuple(words), inputs=inputs, before=converge(inputs), after=converge(changed))
+    return WhatIfView(answer=comparison_content(found))

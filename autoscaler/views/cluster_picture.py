@@ -44,7 +44,7 @@ class Use(StrEnum):
     HIDDEN = "hidden"  # used by pods that the viewer may not read, or free: that is not known
 
 
-class Unit(StrEnum):
+class NodeUnit(StrEnum):
     """What a node is counted in."""
 
     CORES = "cores"
@@ -81,7 +81,7 @@ class NodeView:
 
     name: str
     state: str
-    unit: Unit
+    unit: NodeUnit
     capacity: int
     used: int
     pods: tuple[PodView, ...]  # in the order of their drawing: web, core, surplus
@@ -101,12 +101,33 @@ class NodeView:
 class Holding:
     """What one owner has of the cluster in one use, in thousandths of `unit`.  `colour`: of a job, from 0."""
 
-    unit: Unit
+    unit: NodeUnit
     owner: str
     use: Use
     amount: int
     pods: int
     colour: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerShare:
+    """All that one owner has of the cluster, in thousandths of `unit`: its minimum and what it has above that.
+
+    `core` is all of web's, of what is idle, and of what is free.
+    """
+
+    unit: NodeUnit
+    owner: str
+    use: Use  # CORE for a job
+    core: int
+    surplus: int
+    pods: int
+    colour: int | None = None
+
+    @property
+    def amount(self) -> int:
+        """Both together."""
+        return self.core + self.surplus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +137,16 @@ class ClusterPicture:
     nodes: tuple[NodeView, ...]
     waiting: tuple[PodView, ...]  # without a node
     holdings: tuple[Holding, ...]
-    capacity: tuple[tuple[Unit, int], ...]
+    capacity: tuple[tuple[NodeUnit, int], ...]
     is_complete: bool
+
+    @property
+    def shares(self) -> tuple[OwnerShare, ...]:
+        """The holdings with those of one owner together."""
+        found: dict[tuple[NodeUnit, str, bool], list[Holding]] = {}
+        for one in self.holdings:
+            found.setdefault((one.unit, one.owner, one.use in _OF_JOBS), []).append(one)
+        return tuple(_share(own) for own in found.values())
 
 
 def cluster_picture(documents: ClusterDocuments) -> ClusterPicture:
@@ -127,7 +156,7 @@ def cluster_picture(documents: ClusterDocuments) -> ClusterPicture:
     for pod in pods:
         by_node.setdefault(pod.node, []).append(pod)
     nodes = tuple(_node(raw, by_node.get(text(raw, "metadata", "name"), ())) for raw in documents.nodes)
-    capacity: dict[Unit, int] = {}
+    capacity: dict[NodeUnit, int] = {}
     for node in nodes:
         capacity[node.unit] = capacity.get(node.unit, 0) + node.capacity
     return ClusterPicture(
@@ -175,9 +204,9 @@ def pod_view(raw: Raw) -> PodView:
     )
 
 
-def amount_in(unit: Unit, resources: Resources) -> int:
+def amount_in(unit: NodeUnit, resources: Resources) -> int:
     """Return an amount of resources in thousandths of the unit."""
-    return resources.gpu_count * 1000 if unit is Unit.GPUS else resources.cpu_milli
+    return resources.gpu_count * 1000 if unit is NodeUnit.GPUS else resources.cpu_milli
 
 
 def _role_of(labels: Raw) -> Role:
@@ -225,7 +254,7 @@ _ORDER: Final = (Use.WEB, Use.IDLE, Use.CORE, Use.SURPLUS)
 
 def _node(raw: Raw, pods: Sequence[PodView]) -> NodeView:
     offered = to_resources(amounts_of(part(raw, "status", "allocatable")))
-    unit = Unit.GPUS if offered.gpu_count else Unit.CORES
+    unit = NodeUnit.GPUS if offered.gpu_count else NodeUnit.CORES
     return NodeView(
         name=text(raw, "metadata", "name"),
         state=node_state(raw),
@@ -237,14 +266,14 @@ def _node(raw: Raw, pods: Sequence[PodView]) -> NodeView:
 
 
 def _holdings(nodes: Sequence[NodeView], colours: Mapping[str, int], *, is_complete: bool) -> Iterable[Holding]:
-    amounts: dict[tuple[Unit, str, Use], list[int]] = {}
-    free: dict[Unit, int] = {}
+    amounts: dict[tuple[NodeUnit, str, Use], list[int]] = {}
+    free: dict[NodeUnit, int] = {}
     for node in nodes:
         free[node.unit] = free.get(node.unit, 0) + node.free
         for pod in node.pods:
             if amount := amount_in(node.unit, pod.requests):
                 amounts.setdefault((node.unit, pod.owner, pod.use), []).append(amount)
-    in_order = sorted(amounts.items(), key=lambda one: (-_UNITS.index(one[0][0]), _ORDER.index(one[0][2]), one[0][1]))
+    in_order = sorted(amounts.items(), key=lambda one: _rank(*one[0]))
     for (unit, owner, use), found in in_order:
         colour = colours.get(owner) if use in {Use.CORE, Use.SURPLUS} else None
         yield Holding(unit=unit, owner=owner, use=use, amount=sum(found), pods=len(found), colour=colour)
@@ -252,4 +281,24 @@ def _holdings(nodes: Sequence[NodeView], colours: Mapping[str, int], *, is_compl
         yield Holding(unit=unit, owner="", use=Use.FREE if is_complete else Use.HIDDEN, amount=amount, pods=0)
 
 
-_UNITS: Final = (Unit.CORES, Unit.GPUS)
+def _rank(unit: NodeUnit, owner: str, use: Use) -> tuple[int, int, str, int]:
+    """GPUs before cores, web before jobs, and what one job has side by side."""
+    return -_UNITS.index(unit), _ORDER.index(Use.CORE if use in _OF_JOBS else use), owner, _ORDER.index(use)
+
+
+def _share(own: Sequence[Holding]) -> OwnerShare:
+    first = own[0]
+    surplus = sum(one.amount for one in own if one.use is Use.SURPLUS)
+    return OwnerShare(
+        unit=first.unit,
+        owner=first.owner,
+        use=Use.CORE if first.use in _OF_JOBS else first.use,
+        core=sum(one.amount for one in own) - surplus,
+        surplus=surplus,
+        pods=sum(one.pods for one in own),
+        colour=first.colour,
+    )
+
+
+_OF_JOBS: Final = frozenset({Use.CORE, Use.SURPLUS})
+_UNITS: Final = (NodeUnit.CORES, NodeUnit.GPUS)

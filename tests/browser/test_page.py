@@ -7,6 +7,7 @@ import pytest
 from tests.harness.page_cluster import condition, demo_documents, job, line, pod
 
 pytestmark = pytest.mark.browser
+PATHS = ("/", "/jobs/team/digits-a", "/waiting", "/decisions", "/time", "/what-if")
 
 
 def expect(found):
@@ -19,7 +20,7 @@ def test_a_stranger_sees_who_has_the_cluster_and_why_a_job_is_small(served, open
     """The shares in words and numbers, each job's size and reason, each node's pods."""
     page = open_page(served.address)
     who = page.get_by_role("region", name="Who has the cluster")
-    expect(who.get_by_role("row", name="web web 5 cores 42 % 5")).to_be_visible()
+    expect(who.get_by_role("row").filter(has_text="web")).to_contain_text("5 cores")
     jobs = page.get_by_role("region", name="Jobs")
     expect(jobs.get_by_role("row").filter(has_text="digits-a")).to_contain_text("no node has free capacity")
     expect(page.get_by_role("group", name="node-1: 3.5/4 cores in use")).to_be_visible()
@@ -103,7 +104,7 @@ def test_hostile_names_run_nothing(served, open_page):
     assert dialogs == []
 
 
-@pytest.mark.parametrize("path", ["/", "/jobs/team/digits-a", "/decisions"])
+@pytest.mark.parametrize("path", PATHS)
 def test_a_phone_shows_it_without_scrolling_sideways(served, open_page, path):
     page = open_page(served.address, viewport={"width": 360, "height": 740})
     page.goto(served.base + path)
@@ -138,7 +139,7 @@ CONTRAST = """
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["/", "/jobs/team/digits-a", "/decisions"])
+@pytest.mark.parametrize("path", PATHS)
 def test_text_stands_out_in_both_schemes(served, open_page, path, scheme):
     """WCAG AA: 4.5 to 1 for every text."""
     page = open_page(served.address, color_scheme=scheme)
@@ -146,7 +147,7 @@ def test_text_stands_out_in_both_schemes(served, open_page, path, scheme):
     assert page.evaluate(CONTRAST) == []
 
 
-@pytest.mark.parametrize("path", ["/", "/jobs/team/digits-a", "/decisions"])
+@pytest.mark.parametrize("path", PATHS)
 def test_what_a_screen_reader_needs_is_there(served, open_page, path):
     """Names of everything that has the focus, headed tables and pictures, headings in order, unique ids."""
     page = open_page(served.address)

@@ -22,7 +22,7 @@ from autoscaler.clusters.object_kinds import OBJECT_KINDS
 from master.api.host.log_lines import escape_controls
 
 if TYPE_CHECKING:  # planner and manifests are not for --help
-    from autoscaler.domain import Resources, WorkloadName
+    from autoscaler.domain import WorkloadName
     from autoscaler.planner.counterfactual import PlanInputs
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -165,24 +165,18 @@ def what_if(*, output: str, snapshot: Path | None, selector: PlaceSelector, **ch
 def _apply_changes(inputs: PlanInputs, changes: dict[str, Any], source: SnapshotSource) -> tuple[PlanInputs, list[str]]:
     """The planner's inputs with the changes of the command line, and descriptions of these changes."""
     from autoscaler.domain import NodeName  # noqa: PLC0415 - not for --help
-    from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - with it
+    from autoscaler.views.what_if_form import WhatIfChanges, apply_changes  # noqa: PLC0415 - with it
 
-    descriptions: list[str] = []
     known = [node.name for node in inputs.view.nodes]
-    for name in dict.fromkeys(_find("node", text.removeprefix("node/"), known, "") for text in changes["removed"]):
-        inputs = edits.without_node(inputs, NodeName(name))
-        descriptions.append(f"{name} gone")
-    if changes["shape"] is not None:
-        inputs = edits.with_nodes(inputs, changes["shape"], changes["add_nodes"], changes["labels"])
-        descriptions.append(f"{changes['add_nodes']} more nodes of {_format_shape(changes['shape'])}")
-    for name, count in changes["web"]:
-        chosen = _deployment(inputs, name, source.namespace)
-        inputs = edits.with_replicas(inputs, chosen, count)
-        descriptions.append(f"{count} replicas of {chosen}")
-    if changes["reclaim_idle"]:
-        before = len(inputs.view.pods)
-        inputs = edits.without_idle_pods(inputs)
-        descriptions.append(f"{before - len(inputs.view.pods)} pods with unused GPUs gone")
+    asked = WhatIfChanges(
+        removed=tuple(NodeName(_find("node", text.removeprefix("node/"), known, "")) for text in changes["removed"]),
+        added=None if changes["shape"] is None else (changes["add_nodes"], changes["shape"]),
+        labels=tuple(changes["labels"]),
+        web=tuple((_deployment(inputs, name, source.namespace), count) for name, count in changes["web"]),
+        reclaims_idle=changes["reclaim_idle"],
+    )
+    inputs, words = apply_changes(inputs, asked)
+    descriptions = [*words]
     for file in changes["submit"]:
         inputs, more = _with_submission(inputs, file, source)
         descriptions += more
@@ -242,9 +236,3 @@ def _find(kind: str, name: str, names: Sequence[str], namespace: str) -> str:
     none = "no job has a size now" if kind == "tj" else f"there is no {kind} at all"
     hint = did_you_mean(name, list(names)) if names else none
     raise CommandError(Exit.NOT_FOUND, f"there is no {kind}/{name}{kind_hint}; {hint}")
-
-
-def _format_shape(shape: Resources) -> str:
-    from autoscaler.planner.counterfactual.increments import format_increment  # noqa: PLC0415 - not for --help
-
-    return ", ".join(format_increment(name, amount) for name, amount in shape.amounts() if name != "pods")

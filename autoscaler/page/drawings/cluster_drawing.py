@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.page.drawings.words import shortened
-from autoscaler.views.cluster_picture import ClusterPicture, Holding, NodeView, PodView, Unit, Use, amount_in
+from autoscaler.views.cluster_picture import ClusterPicture, Holding, NodeUnit, NodeView, PodView, Use, amount_in
 
 MOST_COLUMNS: Final = 64
 """More nodes are drawn as cells."""
@@ -51,7 +51,7 @@ class NodeColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class HeatCell:
     """One node, or several, as a cell of the heat picture."""
 
     x: float
@@ -66,7 +66,7 @@ class ClusterDrawing:
     """Columns for few nodes, cells for many; `cell_nodes`: so many nodes share a cell."""
 
     columns: tuple[NodeColumn, ...] = ()
-    cells: tuple[Cell, ...] = ()
+    cells: tuple[HeatCell, ...] = ()
     width: float = 0.0
     height: float = 0.0
     cell_nodes: int = 1
@@ -83,7 +83,7 @@ def draw_cluster(picture: ClusterPicture, colours: Mapping[str, int]) -> Cluster
     return ClusterDrawing(cells=cells, width=_CELLS_A_ROW * _CELL, height=rows * _CELL, cell_nodes=shared)
 
 
-def draw_bar(holdings: Sequence[Holding], unit: Unit) -> tuple[Block, ...]:
+def draw_bar(holdings: Sequence[Holding], unit: NodeUnit) -> tuple[Block, ...]:
     """Return one bar with a block for each owner, as wide as what it has of the cluster."""
     own = [one for one in holdings if one.unit is unit]
     total = sum(one.amount for one in own) or 1
@@ -102,9 +102,9 @@ def style_of(use: Use, colour: int | None) -> str:
     return f"use-{use.value}" if colour is None else f"use-{use.value} job-{colour}"
 
 
-def format_amount(unit: Unit, amount: int) -> str:
+def format_amount(unit: NodeUnit, amount: int) -> str:
     """`2.5` cores, or `4` GPUs."""
-    return format_cpu_cores(amount) if unit is Unit.CORES else f"{amount // 1000}"
+    return format_cpu_cores(amount) if unit is NodeUnit.CORES else f"{amount // 1000}"
 
 
 def format_cpu_cores(milli: int) -> str:
@@ -149,7 +149,7 @@ def pod_label(pod: PodView) -> str:
     return shortened(name, _LABEL_LENGTH - len(suffix)) + suffix
 
 
-def _cell(number: int, nodes: Sequence[NodeView]) -> Cell:
+def _cell(number: int, nodes: Sequence[NodeView]) -> HeatCell:
     row, column = divmod(number, _CELLS_A_ROW)
     capacity = sum(node.capacity for node in nodes) or 1
     used = sum(node.used for node in nodes)
@@ -159,7 +159,7 @@ def _cell(number: int, nodes: Sequence[NodeView]) -> Cell:
             amounts[pod.use] += amount_in(node.unit, pod.requests)
     heat = min(_HEAT_STEPS, -(-used * _HEAT_STEPS // capacity))
     leading = max(amounts, key=lambda use: amounts[use]) if used else Use.FREE
-    return Cell(
+    return HeatCell(
         x=column * _CELL,
         y=row * _CELL,
         size=_CELL - 2,

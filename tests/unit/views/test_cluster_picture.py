@@ -1,6 +1,6 @@
 """The picture of the cluster: who has how much of which node, and what is free."""
 
-from autoscaler.views.cluster_picture import Unit, Use, all_pods, cluster_picture, job_colours
+from autoscaler.views.cluster_picture import NodeUnit, Use, all_pods, cluster_picture, job_colours
 from autoscaler.views.documents import ClusterDocuments, Rights
 from tests.harness.page_cluster import NOW_S, demo_documents, job, node, pod
 
@@ -9,7 +9,7 @@ def test_every_core_of_a_node_is_somebody_s_or_free():
     """Holdings of everybody, with what is free, are the capacity of all nodes."""
     picture = cluster_picture(demo_documents())
     held = sum(one.amount for one in picture.holdings)
-    assert held == dict(picture.capacity)[Unit.CORES] == 12_000
+    assert held == dict(picture.capacity)[NodeUnit.CORES] == 12_000
 
 
 def test_a_pod_is_counted_once_by_tier_and_owner():
@@ -25,7 +25,7 @@ def test_a_node_with_gpus_is_counted_in_gpus():
         now_s=NOW_S, nodes=(node("big", gpus=8),), pods=(pod("x-trainer-0", on="big", job="x", gpus=2),)
     )
     (one,) = cluster_picture(documents).nodes
-    assert (one.unit, one.capacity, one.used, one.free) == (Unit.GPUS, 8_000, 2_000, 6_000)
+    assert (one.unit, one.capacity, one.used, one.free) == (NodeUnit.GPUS, 8_000, 2_000, 6_000)
 
 
 def test_pods_without_a_node_and_pods_that_ended_are_on_no_node():

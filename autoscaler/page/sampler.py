@@ -1,0 +1,66 @@
+"""Takes samples of who has the cluster, for the page's view of the last hour and day.
+
+A sample of a large cluster costs some hundred milliseconds: they are taken on a thread, and as far apart as keeps them
+below a small part of a core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final
+
+from aiohttp import web
+
+from autoscaler.page.page_source import PageSource
+from autoscaler.views.samples import ClusterSample, SampleRings, sample_of
+
+EVERY_S: Final = 1.0
+SHARE: Final = 0.02
+"""Of a core, at most."""
+
+log = logging.getLogger(__name__)
+
+
+class Sampler:
+    """Samples of one place in `rings`, while `running`."""
+
+    def __init__(self, source: PageSource) -> None:
+        self._source = source
+        self.rings: Final = SampleRings()
+
+    async def running(self, _app: web.Application) -> AsyncIterator[None]:
+        """Take samples from the start of the application to its end (`cleanup_ctx`)."""
+        task = asyncio.create_task(self._run(), name="page samples")
+        yield
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    async def _run(self) -> None:
+        while True:
+            cost_s = 0.0
+            try:
+                cost_s = await self._take()
+            except Exception:
+                log.exception("no sample could be taken")
+            await asyncio.sleep(max(EVERY_S, cost_s / SHARE))
+
+    async def _take(self) -> float:
+        """Take one sample and return what it cost, in seconds of a core."""
+        documents = self._source.documents()
+        if documents is None:
+            return 0.0
+
+        def timed() -> tuple[ClusterSample | None, float]:
+            began_s = time.thread_time()
+            found = sample_of(documents)
+            return found, time.thread_time() - began_s
+
+        sample, cost_s = await asyncio.to_thread(timed)
+        if sample is not None:
+            self.rings.add(sample)
+        return cost_s

@@ -1,0 +1,120 @@
+"""Samples of who had the cluster, kept for the last hour and the last day in rings of fixed size."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from autoscaler.clusters.kubernetes.objects.fields import Raw, key_of, part
+from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
+from autoscaler.views.cluster_picture import NodeUnit, Use, all_pods, amount_in, cluster_picture
+from autoscaler.views.documents import ClusterDocuments
+from autoscaler.views.job_view import job_view
+
+HOUR_S: Final = 3600.0
+DAY_S: Final = 86_400.0
+RINGS: Final[Mapping[str, tuple[float, float]]] = {"hour": (HOUR_S, 3.0), "day": (DAY_S, 60.0)}
+"""By name: how far a ring reaches back, and how far apart its samples are, both in seconds."""
+
+MOST_OWNERS: Final = 64
+"""Of a sample; smaller holdings are one, so that a thousand jobs cost no more memory."""
+
+REST: Final = "others"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSample:
+    """The cluster at `at_s` (Unix time), in thousandths of `unit`.
+
+    `jobs`: by NAMESPACE/NAME, what its pods hold; `sizes`: its trainers that are ready.  `wanted`: what would be in use
+    if everybody had what they want, so that `min(capacity, wanted)` was placeable at most.
+    """
+
+    at_s: float
+    unit: NodeUnit
+    capacity: int
+    used: int
+    wanted: int
+    web: int
+    jobs: tuple[tuple[str, int], ...]
+    sizes: tuple[tuple[str, int], ...]
+    web_wanted: int  # pods
+    web_running: int
+
+
+def sample_of(documents: ClusterDocuments) -> ClusterSample | None:
+    """Return a sample in the unit of most nodes; None without a node."""
+    picture = cluster_picture(documents)
+    if not picture.nodes:
+        return None
+    counts = [node.unit for node in picture.nodes]
+    unit = max(set(counts), key=counts.count)
+    own = [one for one in picture.holdings if one.unit is unit]
+    jobs: dict[str, int] = {}
+    for one in own:
+        if one.use in {Use.CORE, Use.SURPLUS}:
+            jobs[one.owner] = jobs.get(one.owner, 0) + one.amount
+    used = sum(one.amount for one in own if one.use not in {Use.FREE, Use.HIDDEN})
+    web = [pod for pod in all_pods(documents) if pod.role == "external" and not pod.is_leaving]
+    waiting = sum(amount_in(unit, pod.requests) for pod in picture.waiting)
+    return ClusterSample(
+        at_s=documents.now_s,
+        unit=unit,
+        capacity=dict(picture.capacity)[unit],
+        used=used,
+        wanted=used + waiting + sum(_growth(raw, unit) for raw in documents.jobs),
+        web=sum(one.amount for one in own if one.use in {Use.WEB, Use.IDLE}),
+        jobs=_largest(jobs),
+        sizes=tuple((key_of(raw), job_view(raw).trainers.ready) for raw in documents.jobs[:MOST_OWNERS]),
+        web_wanted=len(web),
+        web_running=sum(pod.is_ready for pod in web),
+    )
+
+
+def _growth(job: Raw, unit: NodeUnit) -> int:
+    """Amount that the job's trainers up to its maximum would hold beside those that are there."""
+    found = job_view(job)
+    if found.ending or not found.is_reconciled or "Suspended" in found.conditions:
+        return 0
+    missing = max(0, (found.trainers.pinned or found.trainers.max) - found.trainers.ready)
+    return missing * amount_in(unit, pod_request(part(job, "spec", "trainer", "template", "spec")))
+
+
+def _largest(jobs: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    ordered = sorted(jobs.items(), key=lambda one: -one[1])
+    rest = sum(amount for _, amount in ordered[MOST_OWNERS:])
+    return tuple(sorted(ordered[:MOST_OWNERS])) + (((REST, rest),) if rest else ())
+
+
+class SampleRings:
+    """Rings of samples: bounded, whatever is added.  One sample stands for each step of a ring, the first in it."""
+
+    def __init__(self) -> None:
+        self._rings: dict[str, deque[ClusterSample]] = {
+            name: deque(maxlen=int(span_s / step_s) + 1) for name, (span_s, step_s) in RINGS.items()
+        }
+
+    def add(self, sample: ClusterSample) -> None:
+        """Add a sample to each ring whose last one is a step old; a clock that went back begins anew there."""
+        for name, (_, step_s) in RINGS.items():
+            ring = self._rings[name]
+            if ring and sample.at_s < ring[-1].at_s:
+                ring.clear()
+            if not ring or sample.at_s - ring[-1].at_s >= step_s:
+                ring.append(sample)
+
+    def samples(self, name: str, *, now_s: float) -> Sequence[ClusterSample]:
+        """Return the samples of a ring that are no older than it reaches."""
+        span_s, _ = RINGS[name]
+        return [one for one in self._rings[name] if now_s - one.at_s <= span_s]
+
+
+def owners_of(samples: Iterable[ClusterSample]) -> list[str]:
+    """Return the jobs that held something in any sample, the largest first."""
+    totals: dict[str, int] = {}
+    for sample in samples:
+        for owner, amount in sample.jobs:
+            totals[owner] = totals.get(owner, 0) + amount
+    return sorted(totals, key=lambda owner: -totals[owner])

@@ -1,0 +1,96 @@
+"""Who had the cluster over time, as far as a viewer may know: amounts, web wanted and running, and resizes as marks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from autoscaler.views.cluster_picture import NodeUnit
+from autoscaler.views.documents import Rights
+from autoscaler.views.journal import JournalLine
+from autoscaler.views.samples import REST, ClusterSample, owners_of
+
+MOST_POINTS: Final = 300
+MOST_LAYERS: Final = 8
+MOST_MARKS: Final = 100
+RESIZES: Final = frozenset({"Started", "Grown", "Refilled", "Shrunk", "Stopped", "Moved", "Scaled"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """What one owner held at each instant, in thousandths of the unit."""
+
+    owner: str
+    amounts: tuple[int, ...]
+
+    @property
+    def mean(self) -> float:
+        """Over the instants."""
+        return sum(self.amounts) / len(self.amounts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeView:
+    """Samples of a span, the oldest first; every tuple has one entry for each of `instants` (Unix time).
+
+    `marks`: resizes and changes of the web load.  `used_share`: of what was placeable, over the span; None without
+    samples.
+    """
+
+    span: str
+    unit: NodeUnit | None
+    instants: tuple[float, ...]
+    capacity: tuple[int, ...]
+    used: tuple[int, ...]
+    placeable: tuple[int, ...]
+    web: Layer | None
+    jobs: tuple[Layer, ...]
+    web_wanted: tuple[int, ...]
+    web_running: tuple[int, ...]
+    marks: tuple[JournalLine, ...]
+
+    @property
+    def used_share(self) -> float | None:
+        """Use over the span, of what was placeable."""
+        return sum(self.used) / sum(self.placeable) if sum(self.placeable) else None
+
+
+def time_view(samples: Sequence[ClusterSample], lines: Sequence[JournalLine], rights: Rights, *, span: str) -> TimeView:
+    """Return the view; what jobs held that may not be read is one layer."""
+    shown = thinned([one for one in samples if one.unit is samples[-1].unit] if samples else [])
+    readable = [one for one in owners_of(shown) if one != REST and rights.can_read(one.partition("/")[0])]
+    named = readable[:MOST_LAYERS]
+    layers = [Layer(owner=one, amounts=tuple(dict(sample.jobs).get(one, 0) for sample in shown)) for one in named]
+    rest = tuple(sum(amount for owner, amount in sample.jobs if owner not in named) for sample in shown)
+    layers += [Layer(owner=REST, amounts=rest)] if any(rest) else []
+    return TimeView(
+        span=span,
+        unit=shown[-1].unit if shown else None,
+        instants=tuple(one.at_s for one in shown),
+        capacity=tuple(one.capacity for one in shown),
+        used=tuple(one.used for one in shown),
+        placeable=tuple(min(one.capacity, max(one.wanted, one.used)) for one in shown),
+        web=Layer(owner="web", amounts=tuple(one.web for one in shown)) if shown else None,
+        jobs=tuple(layers),
+        web_wanted=tuple(one.web_wanted for one in shown),
+        web_running=tuple(one.web_running for one in shown),
+        marks=_marks(shown, lines, rights),
+    )
+
+
+def thinned(samples: Sequence[ClusterSample]) -> Sequence[ClusterSample]:
+    """Return at most so many samples as a plot can show, and the newest always."""
+    step = -(-len(samples) // MOST_POINTS) or 1
+    return samples[(len(samples) - 1) % step :: step] if samples else samples
+
+
+def _marks(samples: Sequence[ClusterSample], lines: Sequence[JournalLine], rights: Rights) -> tuple[JournalLine, ...]:
+    if not samples:
+        return ()
+    found = [
+        one
+        for one in lines
+        if one.at_s >= samples[0].at_s and one.reason in RESIZES and one.namespace and rights.can_read(one.namespace)
+    ]
+    return tuple(found[-MOST_MARKS:])

@@ -1,0 +1,104 @@
+"""Who waits, since when, and in which order: jobs without a size, jobs that want more, web pods without a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from autoscaler.clusters.kubernetes.objects.fields import integer, key_of
+from autoscaler.views.cluster_picture import PodView, all_pods
+from autoscaler.views.documents import ClusterDocuments
+from autoscaler.views.job_view import JobView, job_views
+
+MOST_SHOWN: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingJob:
+    """A job that waits.  `position`: from 1, by priority and then by how long it waits."""
+
+    position: int
+    job: JobView
+    priority: int
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingPods:
+    """Pods of one Deployment, or of one without, that have no node.  `since_s`: of the oldest."""
+
+    owner: str
+    namespace: str
+    pods: tuple[str, ...]
+    count: int
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingView:
+    """`starting`: jobs without a size; `growing`: jobs that run below their maximum; `pods`: of web."""
+
+    starting: tuple[WaitingJob, ...]
+    growing: tuple[JobView, ...]
+    pods: tuple[WaitingPods, ...]
+
+
+def waiting_view(documents: ClusterDocuments) -> WaitingView:
+    """Return who waits, those first who come first."""
+    priorities = {key_of(raw): integer(raw, "status", "priority") for raw in documents.jobs}
+    jobs = [job for job in job_views(documents) if not job.ending and "Suspended" not in job.conditions]
+    starting = sorted(
+        (job for job in jobs if job.is_waiting), key=lambda job: (-priorities[job.key], _since(job), job.key)
+    )
+    return WaitingView(
+        starting=tuple(
+            WaitingJob(position=at, job=job, priority=priorities[job.key], since_s=_since(job))
+            for at, job in enumerate(starting[:MOST_SHOWN], start=1)
+        ),
+        growing=tuple(
+            job
+            for job in jobs
+            if job.is_reconciled
+            and not job.is_waiting
+            and not job.trainers.pinned
+            and job.trainers.target < job.trainers.max
+        )[:MOST_SHOWN],
+        pods=_waiting_pods(all_pods(documents)),
+    )
+
+
+def _wants_more(job: JobView) -> bool:
+    sizes = job.trainers
+    return job.is_reconciled and not job.is_waiting and not sizes.pinned and sizes.target < sizes.max
+
+
+def _since(job: JobView) -> float:
+    return job.created_at_s if job.waiting_since_s is None else job.waiting_since_s
+
+
+def _waiting_pods(pods: list[PodView]) -> tuple[WaitingPods, ...]:
+    by_owner: dict[tuple[str, str], list[PodView]] = {}
+    for pod in pods:
+        if pod.role == "external" and not pod.node and not pod.is_leaving:
+            by_owner.setdefault((pod.namespace, pod.owner), []).append(pod)
+    found = [
+        WaitingPods(
+            owner=owner,
+            namespace=namespace,
+            pods=tuple(pod.name for pod in own[:MOST_SHOWN]),
+            count=len(own),
+            since_s=min(pod.since_s for pod in own),
+        )
+        for (namespace, owner), own in by_owner.items()
+    ]
+    return tuple(sorted(found, key=lambda one: one.since_s))
+
+
+def states_of(pods: WaitingPods, demands: Mapping[str, str]) -> Mapping[str, int]:
+    """Return what the planner does about these pods: how many of them are in each state (`DemandState`)."""
+    counts: dict[str, int] = {}
+    for name in pods.pods:
+        state = demands.get(f"{pods.namespace}/{name}") or demands.get(name) or ""
+        counts[state] = counts.get(state, 0) + 1
+    return counts

@@ -1,0 +1,118 @@
+"""What-if changes as `edl what-if` and the page's form ask for them: checked, then made to the planner's inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from autoscaler.domain import NodeName, Resources, WorkloadName
+from autoscaler.planner.counterfactual import PlanInputs, edits
+from autoscaler.planner.counterfactual.increments import format_increment
+from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse_memory_bytes
+
+DEFAULT_POD_LIMIT: Final = 110  # the kubelet's
+MOST_NODES: Final = 1_000
+MOST_REPLICAS: Final = 10_000
+MOST_AMOUNT: Final = 1_000_000  # millicores of a node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfChanges:
+    """Changes by names that the inputs have.  `added`: so many nodes of this shape, with labels."""
+
+    removed: tuple[NodeName, ...] = ()
+    added: tuple[int, Resources] | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    web: tuple[tuple[WorkloadName, int], ...] = ()
+    reclaims_idle: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing would be changed."""
+        return self == WhatIfChanges()
+
+
+def apply_changes(inputs: PlanInputs, changes: WhatIfChanges) -> tuple[PlanInputs, Sequence[str]]:
+    """Return the inputs with the changes made, and these in words.
+
+    Raises:
+        KeyError: there is no such node or Deployment.
+    """
+    words: list[str] = []
+    for node in dict.fromkeys(changes.removed):
+        inputs = edits.without_node(inputs, node)
+        words.append(f"{node} gone")
+    if changes.added is not None:
+        count, shape = changes.added
+        inputs = edits.with_nodes(inputs, shape, count, changes.labels)
+        words.append(f"{count} more nodes of {format_shape(shape)}")
+    for workload, count in changes.web:
+        inputs = edits.with_replicas(inputs, workload, count)
+        words.append(f"{count} replicas of {workload}")
+    if changes.reclaims_idle:
+        before = len(inputs.view.pods)
+        inputs = edits.without_idle_pods(inputs)
+        words.append(f"{before - len(inputs.view.pods)} pods with unused GPUs gone")
+    return inputs, words
+
+
+def format_shape(shape: Resources) -> str:
+    """`16 cpu, 64Gi memory, 8 gpu`."""
+    return ", ".join(format_increment(name, amount) for name, amount in shape.amounts() if name != "pods")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfView:
+    """An answer.  `answer`: as `edl what-if -o json` prints it; None and `problem` where there is none.
+
+    `nodes` and `deployments`: the names that may be asked about; `problems`: what was wrong in the form, by field.
+    """
+
+    answer: Mapping[str, Any] | None
+    problem: str = ""
+    nodes: tuple[str, ...] = ()
+    deployments: tuple[str, ...] = ()
+    problems: tuple[tuple[str, str], ...] = ()
+
+
+def read_form(query: Mapping[str, str], inputs: PlanInputs) -> tuple[WhatIfChanges, tuple[tuple[str, str], ...]]:
+    """Return the changes that a form asks for, and what is wrong with its fields, each by its name."""
+    problems: list[tuple[str, str]] = []
+
+    def amount(field: str, parse: Callable[[str], int], most: int) -> int:
+        written = query.get(field, "").strip()
+        try:
+            found = parse(written) if written else 0
+        except QuantityError as error:
+            problems.append((field, str(error)))
+            return 0
+        if not 0 <= found <= most:
+            problems.append((field, f"at most {most:,}"))
+            return 0
+        return found
+
+    nodes, workloads = {one.name for one in inputs.view.nodes}, {one.name for one in inputs.view.workloads}
+    removed, web = NodeName(query.get("remove", "")), WorkloadName(query.get("deployment", ""))
+    if removed and removed not in nodes:
+        problems.append(("remove", "there is no such node"))
+    if web and web not in workloads:
+        problems.append(("deployment", "there is no such deployment"))
+    count = amount("add", parse_count, MOST_NODES)
+    shape = Resources(
+        cpu_milli=amount("cpu", parse_cpu_m, MOST_AMOUNT),
+        memory_bytes=amount("memory", parse_memory_bytes, 1 << 50),
+        gpu_count=amount("gpu", parse_count, 1_000),
+        extended=(("pods", DEFAULT_POD_LIMIT),),
+    )
+    replicas = amount("replicas", parse_count, MOST_REPLICAS)
+    if count and not (shape.cpu_milli and shape.memory_bytes):
+        problems.append(("cpu", "new nodes need cores and memory"))
+    is_web = web in workloads and query.get("replicas", "").strip()
+    changes = WhatIfChanges(
+        removed=(removed,) if removed in nodes else (),
+        added=(count, shape) if count else None,
+        web=((web, replicas),) if is_web else (),
+        reclaims_idle=query.get("idle") == "on",
+    )
+    return changes, tuple(problems)

@@ -1,0 +1,73 @@
+"""Samples over time: bounded rings, what was placeable, and nothing of what may not be read."""
+
+from dataclasses import replace
+
+from autoscaler.views.documents import EVERYTHING, ClusterDocuments, Rights
+from autoscaler.views.samples import RINGS, SampleRings, sample_of
+from autoscaler.views.time_view import MOST_POINTS, time_view
+from tests.harness.page_cluster import NOW_S, demo_documents, demo_lines, job, line
+
+
+def samples_of(count, *, step_s=3.0):
+    first = sample_of(demo_documents())
+    assert first is not None
+    return [replace(first, at_s=NOW_S - (count - 1 - n) * step_s) for n in range(count)]
+
+
+def test_a_ring_keeps_what_its_span_holds_and_no_more():
+    """Two days of samples a second apart leave an hour's and a day's."""
+    rings = SampleRings()
+    (first,) = samples_of(1)
+    for second in range(2 * 86_400):
+        rings.add(replace(first, at_s=NOW_S + second))
+    end = NOW_S + 2 * 86_400 - 1
+    for name, (span_s, step_s) in RINGS.items():
+        kept = rings.samples(name, now_s=end)
+        assert len(kept) <= span_s / step_s + 1
+        assert end - kept[-1].at_s < step_s
+        assert end - kept[0].at_s > span_s - 2 * step_s
+
+
+def test_a_clock_that_went_back_begins_anew():
+    rings = SampleRings()
+    early, late = samples_of(2)
+    rings.add(late)
+    rings.add(early)
+    assert list(rings.samples("hour", now_s=NOW_S)) == [early]
+
+
+def test_each_instant_is_shared_out_whole():
+    """Web and jobs together are what is in use, and never more than was placeable or there."""
+    view = time_view(samples_of(5), [], EVERYTHING, span="hour")
+    assert view.web is not None
+    for at in range(5):
+        held = view.web.amounts[at] + sum(layer.amounts[at] for layer in view.jobs)
+        assert held == view.used[at] <= view.placeable[at] <= view.capacity[at]
+
+
+def test_placeable_is_no_more_than_is_wanted():
+    """A job at its maximum beside free nodes wastes nothing."""
+    documents = demo_documents()
+    full = replace(documents, jobs=(job("digits-a", high=3, ready=3),), pods=documents.pods[:5])
+    view = time_view([s for s in [sample_of(full)] if s], [], EVERYTHING, span="hour")
+    assert view.placeable == view.used
+    assert view.used_share == 1.0
+
+
+def test_a_plot_has_few_points_and_the_newest():
+    found = time_view(samples_of(1_200), [], EVERYTHING, span="hour")
+    assert len(found.instants) <= MOST_POINTS
+    assert found.instants[-1] == NOW_S
+
+
+def test_jobs_that_may_not_be_read_are_one_layer():
+    rights = Rights(namespaces=frozenset({"rivals"}), can_read_nodes=True, can_plan=False)
+    found = time_view(samples_of(3), [*demo_lines(), line("tj/x", "Grown", namespace="rivals")], rights, span="hour")
+    assert [one.owner for one in found.jobs] == ["others"]
+    assert [one.object for one in found.marks] == ["tj/x"]
+    assert "digits" not in repr(found)
+
+
+def test_without_nodes_there_is_no_sample_and_no_share():
+    assert sample_of(ClusterDocuments(now_s=NOW_S)) is None
+    assert time_view([], [], EVERYTHING, span="hour").used_share is None

@@ -1,0 +1,39 @@
+"""Who waits, in which order."""
+
+from dataclasses import replace
+
+from autoscaler.clusters.kubernetes.objects.fields import to_time
+from autoscaler.views.waiting_view import states_of, waiting_view
+from tests.harness.page_cluster import NOW_S, condition, demo_documents, job
+
+
+def waiting(name, *, priority=0, age_s=60):
+    status = {"waitingSince": to_time(NOW_S - age_s), "priority": priority}
+    return job(name, ready=0, target=0, status=status)
+
+
+def test_the_position_goes_by_priority_and_then_by_age():
+    jobs = (waiting("late", age_s=10), waiting("early", age_s=90), waiting("urgent", priority=1_000, age_s=1))
+    found = waiting_view(replace(demo_documents(), jobs=jobs))
+    assert [(one.position, one.job.name) for one in found.starting] == [(1, "urgent"), (2, "early"), (3, "late")]
+
+
+def test_who_has_ended_or_is_suspended_waits_for_nothing():
+    over = job("over", ready=0, conditions=[condition("Completed")])
+    suspended = job("suspended", ready=0, conditions=[condition("Suspended")])
+    found = waiting_view(replace(demo_documents(), jobs=(over, suspended)))
+    assert (found.starting, found.growing) == ((), ())
+
+
+def test_a_job_at_its_maximum_or_pinned_wants_no_more():
+    pinned = job("pinned", ready=2)
+    pinned["spec"]["trainer"]["replicas"] = 2
+    jobs = (job("full", ready=6), pinned, job("small", ready=2))
+    assert [one.name for one in waiting_view(replace(demo_documents(), jobs=jobs)).growing] == ["small"]
+
+
+def test_web_pods_without_a_node_are_counted_by_what_is_done_for_them():
+    (found,) = waiting_view(demo_documents()).pods
+    assert (found.owner, found.count, NOW_S - found.since_s) == ("team/web", 1, 8)
+    assert states_of(found, {"team/web-abc-9": "ShrunkFor"}) == {"ShrunkFor": 1}
+    assert states_of(found, {"web-abc-9": "ShrunkFor"}) == {"ShrunkFor": 1}

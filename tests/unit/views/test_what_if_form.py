@@ -1,0 +1,51 @@
+"""The form of what-if questions: what it asks for, and which field is wrong."""
+
+import pytest
+
+from autoscaler.domain import Resources, Shape, Workload, WorkloadName
+from autoscaler.planner.counterfactual import PlanInputs
+from autoscaler.views.what_if_form import apply_changes, read_form
+from tests.harness.page_cluster import snapshot_of_job
+
+
+@pytest.fixture
+def inputs():
+    snapshot = snapshot_of_job(nodes=2)
+    shape = Shape(requests=Resources(cpu_milli=1000, memory_bytes=2**20))
+    web = Workload(name=WorkloadName("team/web"), shape=shape, priority=0, desired_replicas=0)
+    return PlanInputs(view=snapshot.view.evolve(workloads=[web]), policy=snapshot.policy, now_s=snapshot.now_s)
+
+
+def test_an_empty_form_asks_for_nothing(inputs):
+    changes, problems = read_form({"cpu": "4", "memory": "16Gi", "deployment": "", "replicas": ""}, inputs)
+    assert changes.is_empty
+    assert problems == ()
+
+
+def test_all_changes_are_made_and_told(inputs):
+    form = {"remove": "node-1", "deployment": "team/web", "replicas": "3", "add": "2", "cpu": "8", "memory": "16Gi"}
+    changes, problems = read_form(form, inputs)
+    changed, words = apply_changes(inputs, changes)
+    assert problems == ()
+    assert words == ["node-1 gone", "2 more nodes of 8 cpu, 16Gi memory", "3 replicas of team/web"]
+    assert len(changed.view.nodes) == 3
+    assert changed.view.workloads[0].desired_replicas == 3
+
+
+@pytest.mark.parametrize(
+    ("form", "field"),
+    [
+        ({"remove": "node-9"}, "remove"),
+        ({"deployment": "team/none", "replicas": "3"}, "deployment"),
+        ({"deployment": "team/web", "replicas": "many"}, "replicas"),
+        ({"deployment": "team/web", "replicas": "99999999"}, "replicas"),
+        ({"add": "-1"}, "add"),
+        ({"add": "1000000", "cpu": "1", "memory": "1Gi"}, "add"),
+        ({"add": "1", "cpu": "<b>", "memory": "1Gi"}, "cpu"),
+        ({"add": "1", "cpu": "1"}, "cpu"),
+        ({"add": "1", "cpu": "1", "memory": "9" * 400}, "memory"),
+    ],
+)
+def test_a_wrong_field_is_named_and_nothing_is_asked_of_it(inputs, form, field):
+    _, problems = read_form(form, inputs)
+    assert field in dict(problems)
