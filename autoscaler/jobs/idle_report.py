@@ -98,7 +98,7 @@ def describe_waiting(history: LedgerHistory, *, is_group: bool, window_s: float)
     Servers are shared: while they are waited for, fewer trainers get as much out of them.  A group's loaders are each
     trainer's own, so fewer trainers would train less.
     """
-    working = [one for one in history.trainers.values() if one.has_worked and not one.excuse]
+    working = [one for one in history.trainers.values() if one.has_worked and not one.is_excused]
     much = [one.told_share for one in working if one.told_share >= MUCH]
     if not much:
         return ""

@@ -5,6 +5,7 @@
 A counter of the ledger that stands still is proof that nothing is trained.  It is no proof that the trainer is to
 blame: where a checkpoint, a restore, a first batch or an evaluation explains it, the clock stands.  The clock counts
 time between answers of the master alone, so a master that is silent, or an operator that was away, makes nobody idle.
+A commit stops the clock and leaves the verdict: checkpoints come every half minute, and would end it each time.
 
 An idle trainer may be given to others.  A hung one is told of early, and replaced only where its device is seen to do
 nothing as well: a script may evaluate for an hour, and only the device tells that apart.
@@ -76,6 +77,11 @@ class TrainerRecord:
     batches_s: tuple[float, ...] = ()
     waiting_share: float = 0.0  # of its time, what is older than `smoothing_s` fading away
     told_share: float = 0.0  # the same as it was when it last changed by TOLD_STEP
+
+    @property
+    def is_excused(self) -> bool:
+        """True if it is neither idle nor hung, whatever was seen before."""
+        return self.excuse not in {"", _COMMITS}
 
     @property
     def hung_after_s(self) -> float | None:
@@ -163,7 +169,7 @@ def _with_entry(record: TrainerRecord, entry: TrainerEntry, context: _Context) -
     gap_s, steps = now_s - record.seen_at_s, max(0, entry.steps - record.steps)  # 0 before its first report
     is_followed = 0.0 <= gap_s <= LONGEST_GAP_S
     has_worked = record.has_worked or steps >= context.steps_per_batch
-    excuse = context.excuse or _own_excuse(entry, has_worked=has_worked)
+    excuse = _own_excuse(entry, has_worked=has_worked) or context.excuse
     batches_s = record.batches_s
     if steps and is_followed and record.has_worked:
         batches_s = (*batches_s, (now_s - record.worked_at_s) * context.steps_per_batch / steps)[-BATCHES_KEPT:]
@@ -199,16 +205,21 @@ IN_SCRIPT: Final = frozenset({GroupPhase.SCRIPT, GroupPhase.UNREADY})
 IN_BATCH: Final = frozenset({GroupPhase.COMPUTE, GroupPhase.WARM_UP})
 
 _NOT_SEEN: Final = "it has just been seen for the first time"
+_COMMITS: Final = "the job commits"
 
 
 def _shared_excuse(progress: JobProgress, known: Mapping[str, TrainerRecord], *, is_group: bool) -> str:
     """Reason for which none of the job's trainers can be expected to complete a batch; empty: they can."""
-    if progress.phase in EXCUSING_PHASES:
+    commits = _COMMITS if progress.phase is JobPhase.COMMITTING else ""
+    if progress.phase in EXCUSING_PHASES and not commits:
         return f"the job is {progress.phase}"
     if progress.problem:
         return "the job has a problem"
-    if not is_group:
-        return ""
+    return (_group_excuse(progress, known) if is_group else "") or commits
+
+
+def _group_excuse(progress: JobProgress, known: Mapping[str, TrainerRecord]) -> str:
+    """Reason for which no member of the job's group can be expected to complete a batch; empty: they can."""
     members = [entry for entry in progress.ledger if entry.is_connected and not entry.is_left_behind]
     if any(entry.phase in EXCUSED_IN_GROUP for entry in members):
         return "its group changes, or is done"
@@ -263,7 +274,7 @@ def judge(name: str, record: TrainerRecord, *, window_s: float, device: Device) 
 
 def _state_of(record: TrainerRecord, *, is_due: bool, device: Device) -> WorkState:
     """The rule, most special case first (ADR 0287)."""
-    if record.excuse:
+    if record.is_excused:
         return WorkState.EXCUSED
     match record.place:
         case ScriptPlace.OWN_CODE:  # it may evaluate: only a device that does nothing says otherwise

@@ -1,6 +1,7 @@
 """Who does no work, by the ledger: one table of trainers that stand still, and what each is.  ADR 0287, promise A12."""
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -111,6 +112,19 @@ def test_the_clock_stands_during_checkpoints_and_starts_anew_with_a_batch():
     assert ledger.stand(250.0, still=WAITING)[0] is None
 
 
+@pytest.mark.parametrize("is_group", [False, True])
+def test_a_commit_leaves_the_verdict_on_an_idle_trainer(is_group):
+    """Each checkpoint would otherwise end it, tell of it again, and let the job grow meanwhile."""
+    ledger = Ledger(is_group=is_group)
+    still = {"phase": "load"} if is_group else WAITING
+    before, _ = ledger.stand(400.0, still=still)
+    during, told_s = ledger.stand(POLL_S, still=still, phase=JobPhase.COMMITTING)
+    assert (during, told_s) == (before, POLL_S)
+    assert (during.state, during.gives) == (WorkState.IDLE, True)
+    assert ledger.stand(POLL_S, still={**still, "is_connected": False}, phase=JobPhase.COMMITTING)[0] is None
+    assert ledger.stand(POLL_S, still=still, phase=JobPhase.RESTORING)[0] is None
+
+
 def test_a_master_that_is_not_heard_of_makes_nobody_idle():
     """Answers that come too seldom prove nothing (promise A12: missing data is work)."""
     assert Ledger().stand(8000.0, still=WAITING, gap_s=LONGEST_GAP_S + 1, device=Device.LOW)[0] is None
@@ -210,6 +224,9 @@ def test_trainers_that_wait_for_servers_are_told_with_how_many_would_do():
     assert not said.holds
     expected = "2 of 4 trainers waited for parameter servers 75 % of the last 5 min; 3 would train as fast"
     assert said.message == expected
+    commits = replace(progress, phase=JobPhase.COMMITTING)
+    history = observe_ledger(history, commits, now_s + POLL_S, is_group=False, window_s=WINDOW_S)
+    assert idle_report((), history, is_group=False, window_s=WINDOW_S, format_since=str) == said
 
 
 @pytest.mark.parametrize(("window_s", "lasted"), [(0.0, "5 min"), (WINDOW_S, "5 min"), (600.0, "10 min")])
