@@ -103,8 +103,20 @@ class _Context:
 
     excuse: str
     now_s: float
-    steps_per_batch: int
+    is_group: bool
     window_s: float
+
+    @property
+    def steps_per_batch(self) -> int:
+        return 1 if self.is_group else STEPS_PER_BATCH
+
+    def shows_batch(self, entry: TrainerEntry, steps: int) -> bool:
+        """True if so many more steps, or those with all before them, are a completed batch.
+
+        A group's steps are not its trainers' own: who joins takes over those of the others.
+        """
+        own = steps if self.is_group else entry.steps
+        return own >= self.steps_per_batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +146,7 @@ def observe_ledger(
     context = _Context(
         excuse=_shared_excuse(progress, known, is_group=is_group),
         now_s=now_s,
-        steps_per_batch=1 if is_group else STEPS_PER_BATCH,
+        is_group=is_group,
         window_s=window_s,
     )
     trainers = {}
@@ -168,7 +180,7 @@ def _with_entry(record: TrainerRecord, entry: TrainerEntry, context: _Context) -
     now_s = context.now_s
     gap_s, steps = now_s - record.seen_at_s, max(0, entry.steps - record.steps)  # 0 before its first report
     is_followed = 0.0 <= gap_s <= LONGEST_GAP_S
-    has_worked = record.has_worked or steps >= context.steps_per_batch
+    has_worked = record.has_worked or context.shows_batch(entry, steps)
     excuse = _own_excuse(entry, has_worked=has_worked) or context.excuse
     batches_s = record.batches_s
     if steps and is_followed and record.has_worked:

@@ -140,6 +140,17 @@ def test_a_first_batch_may_take_as_long_as_it_likes():
         assert not judge_all(history, window_s=WINDOW_S, devices={"t0": Device.LOW})
 
 
+def test_a_trainer_with_batches_longer_than_a_poll_has_worked_after_its_first():
+    """A batch counts as it is given and as it is done, and here each of the two comes with an answer of its own."""
+    history, now_s = LedgerHistory(), 0.0
+    for steps in (0, 0, 1, 1, 1, 2, *[2] * int(400.0 / POLL_S)):
+        now_s += POLL_S
+        progress = JobProgress(phase=JobPhase.TRAINING, ledger=(entry("t0", steps, **WAITING),))
+        history = observe_ledger(history, progress, now_s, is_group=False, window_s=WINDOW_S)
+    [told] = judge_all(history, window_s=WINDOW_S, devices={})
+    assert (told.state, told.gives) == (WorkState.IDLE, True)
+
+
 def test_a_new_process_of_the_same_name_is_no_old_one():
     """A trainer that was replaced begins anew; one whose lease is lost and that registers again does not."""
     ledger = Ledger()
