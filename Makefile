@@ -103,6 +103,10 @@ test-deep: $(STAMP) ## the properties on other random cases each time, for minut
 e2e: $(STAMP) ## real containers on two real nodes; needs Linux and root (ARGS="-k name" picks)
 	@$(BIN)/python -m tests.e2e $(ARGS)
 
+.PHONY: e2e-gpu
+e2e-gpu: $(STAMP) ## of these tests the ones of GPUs, without a GPU: agents, unused devices given back; four minutes
+	@$(BIN)/python -m tests.e2e -k gpus_live $(ARGS)
+
 .PHONY: e2e-torch
 e2e-torch: $(FRAMEWORKS) ## a PyTorch group on those nodes: gives way, grows back, loses a node; five minutes
 	@EDL_E2E_TORCH=1 $(BIN)/python -m tests.e2e -k torch_group $(ARGS)

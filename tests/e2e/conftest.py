@@ -5,6 +5,7 @@ Whatever needs what only `make e2e` has carries the mark `e2e` and is left out e
 
 import os
 import secrets
+import subprocess
 
 import pytest
 from kubernetes import client
@@ -13,12 +14,15 @@ from tests.cluster.accounts import open_client
 from tests.cluster.families import FAMILIES, NODE_FAMILIES
 from tests.cluster.toolbox import find_tools
 from tests.e2e.pods import Pods, make_pod
+from tests.e2e.product import make_product
 from tests.e2e.real_cluster import apply, start_cluster
 from tests.e2e.storage import make_volume
 from tests.e2e.surroundings import try_find
+from tests.harness.edl_command import EDL
 from tests.harness.waiting import wait_for
 
 NODES = ("left", "right")
+COMMAND_BUDGET_S = 3000.0  # `edl wait` is one
 
 
 def pytest_collection_modifyitems(config, items):
@@ -108,3 +112,33 @@ def etcd(pods, core, namespace):
     core.create_namespaced_service(namespace, {"metadata": {"name": "etcd"}, "spec": service})
     ready = {"readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 1}}
     return pods.run(make_pod("etcd", "etcd", ["etcd", "--data-dir=/tmp/data", *urls], labels=labels, container=ready))
+
+
+@pytest.fixture(scope="session")
+def product(real_cluster):
+    """Installed once; its last words stand with every test that fails."""
+    made = make_product(real_cluster)
+    made.install()
+    return made
+
+
+@pytest.fixture
+def edl(real_cluster, namespace, tmp_path):
+    """`edl WORDS` in the test's namespace; what it says."""
+    environment = {name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "EDL_RUN", "EDL_ON"}}
+
+    def run(*words):
+        where = ("--kubeconfig", str(real_cluster.control_plane.kubeconfig), "-n", namespace)
+        done = subprocess.run(
+            [EDL, *words, *where],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_BUDGET_S,
+            check=False,
+            env=environment,
+        )
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        return done.stdout
+
+    return run

@@ -21,7 +21,7 @@ from tests.harness.waiting import wait_for
 NAMESPACE: Final = "edl-system"
 RELEASE: Final = "edl"
 MEMBERS: Final = 3
-PARTS: Final = ("operator", "etcd", "etcd-auth")
+PARTS: Final = ("operator", "agent", "etcd", "etcd-auth")
 SLOT: Final = "300m"
 SMALL: Final = "20m"
 SLOTS_PER_NODE: Final = 6

@@ -2,11 +2,7 @@
 
 import contextlib
 import datetime as dt
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,12 +11,11 @@ from tests.e2e.day import END_BUDGET_S, Day
 from tests.e2e.network import cut_off
 from tests.e2e.node_fillers import NodeFillers
 from tests.e2e.pods import make_pod
-from tests.e2e.product import MEMBERS, NAMESPACE, SLOTS_PER_NODE, make_product
+from tests.e2e.product import MEMBERS, NAMESPACE, SLOTS_PER_NODE
 from tests.e2e.torch_group import group_manifest, lacking
 from tests.harness.errors import HarnessError
 
 pytestmark = pytest.mark.timeout(2700)  # a day on each, and faults that are waited for
-EDL = str(Path(sys.executable).with_name("edl"))
 EPOCHS = 500
 GROUP_EPOCHS = 80
 EPOCH_REPORT = re.compile(r"^epoch (\d+)  trainers (\d+)", re.MULTILINE)  # of examples/digits_torch_ledger.py
@@ -29,39 +24,9 @@ MOST = 4
 WEB = len(NODES) * SLOTS_PER_NODE - MOST
 
 
-@pytest.fixture(scope="session")
-def product(real_cluster):
-    """Installed once; its last words stand with every test that fails."""
-    made = make_product(real_cluster)
-    made.install()
-    return made
-
-
 @pytest.fixture
 def day(product, real_cluster, api, pods, namespace, checkpoints):
     return Day(real_cluster.control_plane, api, namespace, checkpoints)
-
-
-@pytest.fixture
-def edl(real_cluster, namespace, tmp_path):
-    """`edl WORDS` in the test's namespace; what it says."""
-    environment = {name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "EDL_RUN", "EDL_ON"}}
-
-    def run(*words):
-        where = ("--kubeconfig", str(real_cluster.control_plane.kubeconfig), "-n", namespace)
-        done = subprocess.run(
-            [EDL, *words, *where],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=2 * END_BUDGET_S,
-            check=False,
-            env=environment,
-        )
-        assert done.returncode == 0, (words, done.stdout, done.stderr)
-        return done.stdout
-
-    return run
 
 
 def test_the_chart_passes_its_own_test(product):

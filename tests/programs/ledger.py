@@ -6,13 +6,15 @@ the way the counters equal its data state (M1).  They are int64 and SGD's learni
     python tests/programs/ledger.py --size 400 --epochs 3 --batch-size 8 [--dense] [--pause-s 0.01] [--out FILE.npz]
 
 The final counters go to FILE.npz (array `counts`).  `--crash-at N` raises at the Nth batch; `--poison R` whenever
-record R is in the batch.  `--pause-until FILE`: what a test waits for comes before the end of training.  `--patient`:
-no limit of a socket ends the wait for a server.
+record R is in the batch.  `--pause-until FILE`: what a test waits for comes before the end of training.
+`--evaluate-while FOLDER`: after a batch it does something else for as long as FOLDER has a file of its name.
+`--patient`: no limit of a socket ends the wait for a server.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from functools import partial
@@ -26,6 +28,7 @@ from trainer_sdk.transport.frames import WireLimits
 
 TABLE = "ledger"
 ENDLESS_S = 10_000.0
+POLL_S = 0.1
 
 
 def main() -> None:
@@ -58,6 +61,8 @@ def main() -> None:
                 time.sleep(options.pause_s)
             model.push({TABLE: pushed})
             batch.done(loss=1.0 / given)
+            while options.evaluate_while and (options.evaluate_while / os.environ["EDL_NAME"]).exists():
+                time.sleep(POLL_S)
 
 
 def counters(model, arrays, options):
@@ -89,6 +94,7 @@ def parse():
     parser.add_argument("--dense", action="store_true", help="one dense table instead of a sparse one")
     parser.add_argument("--pause-s", type=float, default=0.0, help="per batch, as if it were computed")
     parser.add_argument("--pause-until", type=Path, metavar="FILE", help="no pause once this file is there")
+    parser.add_argument("--evaluate-while", type=Path, metavar="FOLDER")
     parser.add_argument("--patient", action="store_true", help="wait for a server that says nothing for hours")
     parser.add_argument("--crash-at", type=int, default=-1, metavar="N")
     parser.add_argument("--poison", type=int, default=-1, metavar="RECORD")
