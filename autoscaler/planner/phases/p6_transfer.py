@@ -29,7 +29,7 @@ from autoscaler.planner.sharing.transfer_pairs import (
     takers,
 )
 from autoscaler.planner.working_copy.planned_job import Offers, PlannedJob
-from autoscaler.planner.working_copy.ranks import offers_of
+from autoscaler.planner.working_copy.ranks import offers_among, removal_order
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 # Bounds of one plan's search: all pairs of twenty jobs that lack capacity.  On larger clusters the poorest and
@@ -157,10 +157,12 @@ def pairs_in_turn(poor: Sequence[PlannedJob], idle: Sequence[PlannedJob]) -> Ite
 
 
 def idle_offers(copy: WorkingCopy, giver: PlannedJob) -> Offers:
-    """Return the reclaimable trainers of the job that do no work."""
-    offers, idle = offers_of(copy, giver), {pod.name for pod in giver.idle_trainers()}
-    kept = [at for at, pod in enumerate(offers.pods) if pod.name in idle]
-    return Offers(pods=tuple(offers.pods[at] for at in kept), places=offers.places[kept], shapes=offers.shapes[kept])
+    """Return the trainers of the job that do no work, in removal order: core ones too, since the minimum is a count.
+
+    A job whose working trainers are of tier surplus gets core ones in their place afterwards (ADR 0104).
+    """
+    idle = {pod.name for pod in giver.idle_trainers()}
+    return offers_among(copy, [pod for pod in removal_order(copy, giver) if pod.name in idle])
 
 
 def open_transfers(

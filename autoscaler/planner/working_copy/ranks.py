@@ -87,18 +87,19 @@ def reclaimable(copy: WorkingCopy, job: PlannedJob) -> tuple[Pod, ...]:
 def offers_of(copy: WorkingCopy, job: PlannedJob, rank: Rank | None = None) -> Offers:
     """Return the reclaimable trainers on open nodes, with `rank` those below it; kept until a trainer comes or goes."""
     if (offers := job.offers.get(rank)) is None:
-        open_place_of = copy.capacity.open_place_of
-        found = [
-            (pod, at)
-            for pod in reclaimable(copy, job)
-            if (at := open_place_of(pod)) is not None and (rank is None or rank_of(pod, copy.policy) < rank)
-        ]
-        offers = job.offers[rank] = Offers(
-            tuple([pod for pod, _ in found]),
-            np.array([at for _, at in found], dtype=np.intp),
-            np.array([copy.shapes.number(pod.shape) for pod, _ in found], dtype=np.intp),
-        )
+        below = (pod for pod in reclaimable(copy, job) if rank is None or rank_of(pod, copy.policy) < rank)
+        offers = job.offers[rank] = offers_among(copy, below)
     return offers
+
+
+def offers_among(copy: WorkingCopy, pods: Iterable[Pod]) -> Offers:
+    """Return those of the trainers that are on open nodes."""
+    found = [(pod, at) for pod in pods if (at := copy.capacity.open_place_of(pod)) is not None]
+    return Offers(
+        tuple([pod for pod, _ in found]),
+        np.array([at for _, at in found], dtype=np.intp),
+        np.array([copy.shapes.number(pod.shape) for pod, _ in found], dtype=np.intp),
+    )
 
 
 def shrink(

@@ -52,6 +52,15 @@ def test_the_idle_trainers_of_a_job_go_to_one_that_waits_and_do_not_come_back():
     assert sizes(driver) == {"a": 4, "b": 4}
 
 
+def test_an_idle_trainer_goes_whatever_it_was_created_as():
+    """The minimum is a count: the first trainer is core and does no work, the second one trains."""
+    a, b = job("a", low=1, high=2, idle=idle("a-trainer-0")), job("b", low=1, high=2)
+    driver = cluster_of((a, pods_of(a, *["n"] * 2)), (b, pods_of(b, "n")), cpus=3)
+    assert left(driver) == [("a-trainer-0", Cause.IDLE)]
+    driver.settle()
+    assert sizes(driver) == {"a": 1, "b": 2}
+
+
 def test_without_anybody_who_waits_an_idle_trainer_stays_and_is_told_of():
     """No pressure, no action; the job grows no further while some of it does no work."""
     a = job("a", low=2, high=8, idle=idle("a-trainer-3"))
