@@ -73,9 +73,12 @@ def _format_size_change(target: str, change: SizeChange) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """Facts about a job that no plan has: how and when it ended, in words, and if its servers' ratio is measured."""
+    """Facts about a job that no plan has: how and when it ended, which of its trainers do no work, both in words, and
+    if its servers' ratio is measured.
+    """
 
     ended: str = ""
+    idle: str = ""
     is_ratio_measured: bool = False
 
 

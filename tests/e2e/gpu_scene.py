@@ -91,6 +91,10 @@ class GpuScene:
         found = [_cells(title, line) for line in lines]
         return {row["NAME"]: row for row in found}
 
+    def why(self, job: str) -> str:
+        """`edl why`."""
+        return self._edl("why", f"tj/{job}")
+
     def wait_row(self, node: str, gpu: str, **cells: str) -> None:
         """Wait until `edl get gpus` has these cells for the GPU; a pod is one of the scene's."""
         wanted = {

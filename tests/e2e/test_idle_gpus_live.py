@@ -112,6 +112,7 @@ def test_an_idle_trainer_and_an_unused_notebook_give_their_gpus_to_those_who_wai
     scene.wait_row(RIGHT, "nvidia1", verdict="active", pod="works")
     check_tables(scene)
     scene.wait("the job is told as idle", lambda: "TrainerIdle" in scene.events("first"))
+    assert f"Idle: {idle} has completed no batch since" in scene.why("first")
     assert {idle, busy} == set(scene.trainers("first"))
     assert not scene.events("notebook").keys() & {"IdleGpus", "IdleGpusGivenBack"}
 

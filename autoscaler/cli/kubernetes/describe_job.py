@@ -119,7 +119,12 @@ def job_facts_of(job: PlainObject, now_s: float) -> JobFacts:
     age_s = None if ended_at_s is None else now_s - ended_at_s
     endings = {one: condition_of(job, one) for one in ("Completed", "Failed")}
     ended = [format_ending(name, age_s, text(o, "message")) for name, o in endings.items() if o.get("status") == "True"]
-    return JobFacts(ended="".join(ended[:1]), is_ratio_measured=_is_ratio_measured(job))
+    idle = condition_of(job, "Idle")
+    return JobFacts(
+        ended="".join(ended[:1]),
+        idle=text(idle, "message") if idle.get("status") == "True" else "",
+        is_ratio_measured=_is_ratio_measured(job),
+    )
 
 
 def _is_ratio_measured(job: PlainObject) -> bool:

@@ -28,10 +28,13 @@ from autoscaler.views.why import data_hint, server_hint
 # ---- why ------------------------------------------------------------------------------------------------------------
 
 
-def why_lines(explanation: Explanation, more_than: int, job: Job, *, is_ratio_measured: bool = False) -> list[str]:
+def why_lines(
+    explanation: Explanation, more_than: int, job: Job, *, is_ratio_measured: bool = False, idle: str = ""
+) -> list[str]:
     """The answer for people: the sizes, the bottleneck, and the changes that would lift it.
 
     `is_ratio_measured`: EDL measures the ratio of servers to trainers; the planner gets the number alone (ADR 0117).
+    `idle`: which trainers do no work, by the job's status, where the planner's view does not tell.
     """
     decision = explanation.decision
     goes = "" if decision.now == decision.target else f", going to {decision.target}"
@@ -51,6 +54,8 @@ def why_lines(explanation: Explanation, more_than: int, job: Job, *, is_ratio_me
         lines.append(f"Data: {hint}")
     if job.idle:
         lines.append(f"Idle: {listed([one.pod for one in job.idle])} completed no batch for the job's window")
+    elif idle:
+        lines.append(f"Idle: {idle}")
     if explanation.settled.bottleneck is not decision.bottleneck:
         lines.append(f"then {explanation.settled.bottleneck}: {explanation.settled.message}")
     answers = explanation.answers

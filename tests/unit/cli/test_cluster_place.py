@@ -182,3 +182,8 @@ def test_what_no_plan_knows_of_a_job():
         assert place.job_facts("digits") == JobFacts(is_ratio_measured=True)
         assert re.fullmatch("Failed [0-9]+d ago: 6 failures in a row", place.job_facts("bad").ended)
         assert place.job_facts("none") == JobFacts()
+        still = {"type": "Idle", "status": "True", "message": "still-trainer-0 has completed no batch"}
+        made.make_job("still", status(still))
+        made.make_job("works", status({**still, "status": "False"}))
+        assert place.job_facts("still").idle == still["message"]
+        assert not place.job_facts("works").idle

@@ -260,6 +260,7 @@ def test_why_tells_that_servers_are_the_bottleneck():
     hint = "trainers wait for servers 50% of their time; 4 in place of 2: at most +33% (maxReplicas is 2)"
     assert f"Servers: {hint}" in why_lines(explanation, 2, job)
     assert why_content(explanation, job)["servers_hint"] == hint
+    assert "Idle: one stands still" in why_lines(explanation, 2, job, idle="one stands still")
     measured = why_lines(explanation, 2, job, is_ratio_measured=True)
     assert "and 2 parameter servers (always 2)" in measured, "no ratio decides it"
 
