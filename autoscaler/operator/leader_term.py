@@ -131,6 +131,7 @@ class LeaderTerm:
         self._passed_at_s = clock()
         self._etcd = accounts
         self._on_pass = on_pass
+        self._metrics = metrics
         self.errors = JobErrors(clock)
         self.cache = JobCache(self.errors, namespaces=dict.fromkeys(_NAMESPACED_KINDS, settings.namespaces))
         self.events = EventRecorder(api, identity=settings.identity, wall_s=wall_s, errors=self.errors)
@@ -248,6 +249,13 @@ class LeaderTerm:
         """The age of the view on which decisions rest."""
         confirmed_at_s = self.cache.oldest_confirmed_at_s(AGED_KINDS)
         return self._clock() - (self._passed_at_s if confirmed_at_s is None else confirmed_at_s)
+
+    def export_metrics(self) -> None:
+        """Show what is true at a scrape: the age of the view, events that were dropped, and the cluster's room."""
+        self._metrics.view_age_s.set(self.view_age_s)
+        self._metrics.events_dropped.set(self.events.dropped)
+        if self.is_synced:
+            self._metrics.room.show(self.cluster.view())
 
     @property
     def problem(self) -> str:

@@ -20,10 +20,11 @@ from autoscaler.clusters.kubernetes.api.decorators import ApiDecorator
 from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.domain import Action, Decision, JobName, Pod, PodPhase, Role, ServerMove
 from autoscaler.errors import ClusterError
+from autoscaler.operator.cluster_room import RoomGauges
+from autoscaler.operator.job_gauges import INSTANTS, JOB, TRAINING, JobGauges, TrainingFigures
 
 PLAN_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 ERRORS_KEPT_S: Final = 3600.0  # longer than alerts look back
-JOB: Final = ("namespace", "job")
 _CONDITION: Final = ("type", "status", "reason")  # reasons are words of this code, one at a time for each type
 _TRAINERS: Final = ("ready", "target", "min", "max", "surplus")
 _SERVERS: Final = ("ready", "target", "min", "max", "wanted", "leaving", "draining")
@@ -52,6 +53,10 @@ class Metrics:
         )
         self.events_dropped: Final = self._gauge("edl_events_dropped", "Kubernetes events that could not be written.")
         self._calls = self._counter("edl_api_calls", "Requests to the API server.", ("verb", "kind", "outcome"))
+        self._decisions = self._counter(
+            "edl_decisions", "Decisions on jobs that differ from the one before, by reason.", ("reason",)
+        )
+        self.room: Final = RoomGauges(self.registry)
         self._writes = self._counter(
             "edl_writes", "The planner's actions, by how their write ended.", ("action", "verdict")
         )
@@ -83,14 +88,6 @@ class Metrics:
             "1 for each condition of a job, with its present status and reason.",
             (*JOB, *_CONDITION),
         )
-        self._checkpoint_at = self._gauge(
-            "edl_job_last_checkpoint_timestamp_seconds", "Unix time of the last commit.", JOB
-        )
-        self._uncommitted_since = self._gauge(
-            "edl_job_uncommitted_since_timestamp_seconds",
-            "Unix time since which a job's training is in no checkpoint: its last commit, or a later start or resume.",
-            JOB,
-        )
         self._held_up = self._gauge(
             "edl_job_start_held_up_by",
             "1 while the job waits although capacity is free that is reserved for an older gang.",
@@ -105,10 +102,9 @@ class Metrics:
             (),
         )
         self._holders: frozenset[tuple[JobName, JobName]] = frozenset()
-        self._waiting_since = self._gauge(
-            "edl_job_waiting_since_timestamp_seconds",
-            "Unix time since which an active job has not started; its condition Admitted has the reason.",
-            JOB,
+        self._of_jobs = JobGauges({**INSTANTS, **TRAINING}, self.registry)
+        self._failures = self._gauge(
+            "edl_job_failures", "Failures of trainers in a row, without a completed batch between them.", JOB
         )
         self._checkpoint_every = self._gauge(
             "edl_job_checkpoint_every_seconds", "Configured checkpoint interval, in seconds.", JOB
@@ -216,6 +212,7 @@ class Metrics:
         self._share.labels(*where).set(float(status.get("share") or 0))
         self._committed.labels(*where).set(status.get("progress", {}).get("samplesCommitted", 0))
         self._checkpoint_every.labels(*where).set(checkpoint_every_s)
+        self._failures.labels(*where).set(status.get("failures", 0))
         self._set_conditions(name, _condition_values(status))
 
     def set_unreadable_job(self, name: JobName, status: Mapping[str, Any]) -> None:
@@ -227,13 +224,28 @@ class Metrics:
         self, name: JobName, *, checkpoint: float | None, uncommitted: float | None, waiting: float | None
     ) -> None:
         """Unix times; None: there is no such instant, and no series."""
-        where = _where(name)
-        instants = {self._checkpoint_at: checkpoint, self._uncommitted_since: uncommitted, self._waiting_since: waiting}
-        for gauge, unix_s in instants.items():
-            if unix_s is None:
-                _remove(gauge, *where)
-            else:
-                gauge.labels(*where).set(unix_s)
+        values = dict(zip(INSTANTS, (checkpoint, uncommitted, waiting), strict=True))
+        self._of_jobs.set(name, values)
+
+    def set_training(self, name: JobName, figures: TrainingFigures) -> None:
+        """Show how a job trains; a figure that is not known has no series."""
+        values = (
+            figures.samples_per_s,
+            figures.efficiency,
+            figures.progress,
+            figures.waiting,
+            figures.resize_pause_s,
+        )
+        self._of_jobs.set(name, dict(zip(TRAINING, values, strict=True)))
+
+    def set_standby(self) -> None:
+        """Show an operator that has no view."""
+        self.view_age_s.set(0.0)
+        self.events_dropped.set(0)
+
+    def count_decision(self, reason: str) -> None:
+        """Count one decision that differs from the one before."""
+        self._decisions.labels(reason).inc()
 
     def forget_job(self, name: JobName, *, keeps_errors: bool = False) -> None:
         """Drop the series of a job that is gone or whose state is not known; of the latter all but its errors."""
@@ -246,13 +258,14 @@ class Metrics:
             _remove(self._trainers, *where, what)
         for what in _SERVERS:
             _remove(self._servers, *where, what)
-        self.set_instants(name, checkpoint=None, uncommitted=None, waiting=None)
-        for gauge in (self._single_copies, self._share, self._committed, self._checkpoint_every):
+        self._of_jobs.forget(name)
+        for gauge in (self._single_copies, self._share, self._committed, self._checkpoint_every, self._failures):
             _remove(gauge, *where)
 
     def forget_jobs(self) -> None:
         """Drop the series of all jobs: another operator leads and exports them."""
         self.set_held_up(())
+        self.room.clear()
         self._etcd.clear()
         self._etcd_full.set(0)
         for name in {*self._conditions, *self._failed}:

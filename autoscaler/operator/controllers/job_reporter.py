@@ -136,7 +136,10 @@ class JobReporter:
             return
         self._store.plan_reports[decision.job] = replace(report, decision=decision)
         self._store.to_write_status.add(decision.job)
-        if decision_key(decision) != decision_key(report.decision) and deserves_event(decision):
+        if decision_key(decision) == decision_key(report.decision):
+            return
+        self._metrics.count_decision(decision.reason.value)
+        if deserves_event(decision):
             self._emit(decision.job, JobEvent(reason=decision.reason, message=decision.message))
 
     def _report_writes(self, job: JobName, applied: list[tuple[Action, WriteOutcome]]) -> None:

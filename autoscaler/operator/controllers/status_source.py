@@ -9,9 +9,11 @@ from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, integer, part
 from autoscaler.domain import JobName
 from autoscaler.fault_isolation import GuardedTask
+from autoscaler.jobs.lifecycle import LifeStage
 from autoscaler.manifests.api_types import Mode
 from autoscaler.operator.controllers.server_drain import drain_problem
 from autoscaler.operator.job.job_record import JobRecord, alerted_uncommitted_since_s, idle_report_of, master_report_of
+from autoscaler.operator.job_gauges import training_figures
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.status.conditions import ConditionType
 from autoscaler.operator.status.job_status import internal_error_status, status_of, unreadable_status
@@ -88,6 +90,8 @@ class StatusSource:
             uncommitted=self._unix_s(alerted_uncommitted_since_s(record)),
             waiting=self._unix_s(record.waiting_since_s),
         )
+        is_active = record.life.stage is LifeStage.ACTIVE
+        self._metrics.set_training(name, training_figures(record.progress, record.throughput, is_active=is_active))
 
     def _now_unix_s(self) -> float:
         return self._store.clock() - self._store.offset_s

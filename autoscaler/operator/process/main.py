@@ -94,10 +94,11 @@ class OperatorProcess:
 
     def render_metrics(self) -> bytes:
         """Metrics in Prometheus' text format."""
-        term = self._term
         self._metrics.leading.set(self._lease.may_write())
-        self._metrics.view_age_s.set(term.view_age_s if term is not None else 0.0)
-        self._metrics.events_dropped.set(term.events.dropped if term is not None else 0)
+        if self._term is not None:
+            self._term.export_metrics()
+        else:
+            self._metrics.set_standby()
         return self._metrics.render()
 
     async def _lead(self, fenced: Api) -> None:

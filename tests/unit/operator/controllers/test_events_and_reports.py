@@ -7,7 +7,7 @@ import pytest
 
 from autoscaler.cluster_port import WriteOutcome, WriteResult
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS
-from autoscaler.domain import Cause, DeletePod, Plan, Role
+from autoscaler.domain import Cause, DeletePod, Plan, Reason, Role
 from autoscaler.jobs.lifecycle import Life
 from autoscaler.jobs.progress import WhyNoAnswer
 from autoscaler.loop import LoopPass
@@ -161,6 +161,9 @@ class Counted:
     def count_resize(self, cause, role):
         self.resizes.append((cause, role))
 
+    def count_decision(self, reason):
+        assert reason in set(Reason)
+
 
 def reports():
     """A reporter of a job that has its record, the events that it emits, and the resizes that it counts."""
@@ -189,6 +192,16 @@ def test_a_decision_is_said_once():
     for _ in range(3):
         made.report(passed(decided=decision()))
     assert [note.reason for note in said] == ["Grown"]
+
+
+def test_a_decision_is_counted_once():
+    """Until another one is taken: a pass of the loop is no news."""
+    bench, metrics = OperatorBench(), Metrics()
+    made = JobReporter(bench.store, None, metrics, None)
+    for reason in (Reason.GROWN, Reason.GROWN, Reason.SHRUNK):
+        made.report(passed(decided=decision(reason=reason)))
+    assert 'edl_decisions_total{reason="Grown"} 1.0' in text(metrics)
+    assert 'edl_decisions_total{reason="Shrunk"} 1.0' in text(metrics)
 
 
 def test_a_shrink_is_a_resize_with_its_cause():
