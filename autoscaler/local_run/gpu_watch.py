@@ -54,6 +54,7 @@ class GpuWatch:
         rule = VerdictRule(window_s=window_s, longest_gap_s=GAPS * _INTERVAL_S)
         self._agent = NodeAgent(NvmlDoor(), self._owners, rule)
         door = RunNodeObject(api)
+        self._newest: tuple[NodeSample, float] | None = None
         self._nodes = {
             node: (
                 frozenset(numbers),
@@ -71,6 +72,10 @@ class GpuWatch:
             for writer in writers:
                 writer.cancel()
 
+    def newest(self) -> tuple[NodeSample, float] | None:
+        """Return the last sample and its Unix time; None before the first."""
+        return self._newest
+
     async def _sample(self) -> None:
         while True:
             began_s = time.monotonic()
@@ -79,6 +84,7 @@ class GpuWatch:
             if sample.failure is not None and sample.failure.kind is FailureKind.UPGRADED:
                 log.warning("GPUs are not watched any more: %s", sample.failure.message)
                 return
+            self._newest = (sample, time.time())
             for numbers, reports in self._nodes.values():
                 reports.add(part_of(sample, numbers))
             await asyncio.sleep(max(0.0, began_s + _INTERVAL_S - time.monotonic()))

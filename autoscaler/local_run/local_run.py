@@ -50,7 +50,7 @@ from autoscaler.jobs.lifecycle import JobEnding
 from autoscaler.local_run.event_journal import EventJournal
 from autoscaler.local_run.run_etcd import EtcdEvent, start_etcd, stop_etcd, supervise_etcd
 from autoscaler.local_run.run_samples import SAMPLE_EVERY_S, sample_of
-from autoscaler.local_run.run_settings import RunSettings
+from autoscaler.local_run.run_settings import MetricsAddress, RunSettings
 from autoscaler.local_run.run_shutdown import stop_pods
 from autoscaler.local_run.run_snapshot import RunSnapshot, job_condition, take_snapshot
 from autoscaler.local_run.submission import build_objects, check_objects
@@ -87,6 +87,7 @@ class LocalRun:
         self._crash: asyncio.Future[None]
         self._is_stopped = False
         self._outcomes: dict[str, str] = {}
+        self.metrics_url = ""  # for Prometheus; empty: not asked for
 
     async def __aenter__(self) -> Self:
         self._crash = asyncio.get_running_loop().create_future()
@@ -138,6 +139,7 @@ class LocalRun:
                 errors=errors,
                 on_crash=self.crash,
                 on_changes=self._handle_changes,
+                serves_metrics=settings.metrics is not None,
             )
         )
         self._checkpoints = CheckpointAdmission(self.plane.server, locks)
@@ -146,6 +148,8 @@ class LocalRun:
         endpoints = await self._start_etcd() if settings.with_etcd else settings.etcd
         run_term = (await imported)(self.plane, settings, endpoints, self.recorder)
         self.term = run_term.term
+        if settings.metrics is not None:
+            await self._serve_metrics(settings.metrics, run_term)
         self._do(run_term.run(), "term")
         self._do(self._sample(), "samples")
         self._do(keep_logs_short(self.folder.logs), "log sizes")
@@ -187,6 +191,13 @@ class LocalRun:
         """Record what befell the etcd server: masters wait for it, and training goes on meanwhile (M5)."""
         if not self._is_stopped:
             self.recorder.record_event(event.kind, "etcd/etcd", event.reason, event.message)
+
+    async def _serve_metrics(self, address: MetricsAddress, term: RunTerm) -> None:
+        """Raises MetricsPortError."""
+        from autoscaler.local_run.run_metrics import serving_metrics  # noqa: PLC0415 - where it is asked for
+
+        pages = serving_metrics(address, term, lambda: self.plane.server.all(PODS))
+        self.metrics_url = await self._stack.enter_async_context(pages)
 
     # ---- what a run does ----------------------------------------------------------------------------------------
 

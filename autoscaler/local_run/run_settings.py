@@ -25,6 +25,17 @@ LEAST_GPU_WINDOW_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsAddress:
+    """Address at which a run listens for Prometheus; port 0: any that is free."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
     """Settings of a run.  `devices`: GPU numbers of each machine, in order; `parent`: where the run folder is made."""
 
@@ -39,6 +50,7 @@ class RunSettings:
     allows_shared_folders: bool = False  # for checkpoints: every user of this machine may write to them (ADR 0170)
     etcd: str = ""  # endpoints of one that runs already, for `with_etcd=False`
     gpu_window_s: float = 0.0  # how long a GPU must not compute to count as held or free; 0: GPUs are not watched
+    metrics: MetricsAddress | None = None  # where Prometheus reads metrics; None: nowhere
     described: Mapping[str, Any] = field(default_factory=dict)  # more for run.json: the command line, say
 
     @property

@@ -9,6 +9,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
+from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
@@ -23,7 +24,7 @@ from autoscaler.local_run.submission import IMAGE
 from autoscaler.loop import LoopPass
 from autoscaler.operator.controllers.definition_check import NAME, NEEDED, REVISION
 from autoscaler.operator.leader_term import LeaderTerm, TermIntervals, TermSettings
-from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.metrics import MeteredApi, Metrics
 from autoscaler.operator.process.policy_file import policy_config_map
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ LOCAL_INTERVALS: Final = TermIntervals(
 _DEFINITION: Final = {"metadata": {"name": NAME, "annotations": {REVISION: str(NEEDED)}}}
 
 
-def _make_gpu_watch(plane: ControlPlane, api: MemoryApi, settings: RunSettings) -> GpuWatch:
+def _make_gpu_watch(plane: ControlPlane, api: Api, settings: RunSettings) -> GpuWatch:
     from autoscaler.local_run.gpu_watch import GpuWatch  # noqa: PLC0415 - where there are GPUs
 
     devices = {NodeName(one.name): numbers for one, numbers in zip(settings.machines, settings.devices, strict=True)}
@@ -54,7 +55,9 @@ class RunTerm:
     """A term over the run's control plane.  `endpoints`: of etcd; empty: masters keep their state in memory."""
 
     def __init__(self, plane: ControlPlane, settings: RunSettings, endpoints: str, journal: RunJournal) -> None:
-        self._api = MemoryApi(plane.server)
+        self.metrics: Final = Metrics()
+        self.metrics.leading.set(1)
+        self._api = MeteredApi(MemoryApi(plane.server), self.metrics.count_call)
         self._settings = settings
         self._masters = MasterConnections()
         build = BuildSettings(
@@ -73,9 +76,9 @@ class RunTerm:
             blocks_failing_nodes=False,
             reads_gpu_reports=settings.gpu_window_s > 0,
         )
-        self.term: Final = LeaderTerm(self._api, term, Metrics(), self._masters, on_pass=self._record_pass)
+        self.term: Final = LeaderTerm(self._api, term, self.metrics, self._masters, on_pass=self._record_pass)
         self._decisions = DecisionJournal(journal, self.term.loop, self.term.errors)
-        self._gpus = _make_gpu_watch(plane, self._api, settings) if settings.gpu_window_s else None
+        self.gpus: Final = _make_gpu_watch(plane, self._api, settings) if settings.gpu_window_s else None
         self._hung = HungProcesses(self.term.store, plane.kubelet, journal, clock=time.monotonic)
 
     async def run(self) -> None:
@@ -88,8 +91,8 @@ class RunTerm:
         async with self._masters, asyncio.TaskGroup() as tasks:
             tasks.create_task(self.term.run(), name="term")
             tasks.create_task(self._hung.run(), name="hung processes")
-            if self._gpus is not None:
-                tasks.create_task(self._gpus.run(), name="GPUs")
+            if self.gpus is not None:
+                tasks.create_task(self.gpus.run(), name="GPUs")
 
     def _record_pass(self, done: LoopPass) -> None:
         self._decisions.record_pass(done)

@@ -42,6 +42,21 @@ class Duration(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
+class HostPort(click.ParamType[tuple[str, int]]):
+    """`127.0.0.1:9464` or `[::1]:9464`: an address to listen at; port 0: any that is free."""
+
+    name = "host:port"
+
+    def convert(self, value: object, param: click.Parameter | None, context: click.Context | None) -> tuple[str, int]:
+        """See click."""
+        if isinstance(value, tuple):
+            return value
+        host, _, port = str(value).rpartition(":")
+        if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+            self.fail(f"{value} is no address: write HOST:PORT, as in 127.0.0.1:9464", param, context)
+        return host.strip("[]"), int(port)
+
+
 def split_target(arguments: Sequence[str], *, needs_name: bool) -> tuple[str, str]:
     """Type and name of TYPE/NAME, TYPE NAME, or TYPE alone (name empty).  Raises click.UsageError."""
     kind, _, name = arguments[0].partition("/") if arguments else ("", "", "")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from autoscaler.cli.arguments.options import page_options
-from autoscaler.cli.arguments.parameter_types import Duration
+from autoscaler.cli.arguments.parameter_types import Duration, HostPort
 from autoscaler.cli.arguments.place_selection import RUNS
 from autoscaler.cli.exit_codes import CommandError, Exit
 
@@ -67,6 +67,12 @@ _START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 )
 @click.option("--no-etcd", is_flag=True, help="Masters keep their state in memory and start again from checkpoints.")
 @click.option("--shared-folders", is_flag=True, help="Checkpoint folders may be open to every user of this machine.")
+@click.option(
+    "--metrics",
+    type=HostPort(),
+    default=None,
+    help="Serve metrics for Prometheus there: /metrics of the run, /targets for the discovery of its masters.",
+)
 @click.option("--from", "starts", multiple=True, metavar="[JOB=]MANIFEST", help="Resume a job from this checkpoint.")
 @click.option("--fall-back", is_flag=True, help="Resume from the previous checkpoint if the newest cannot be read.")
 @click.option("--start-fresh", is_flag=True, help="Set aside the job's checkpoint folder and start from zero.")
@@ -166,6 +172,7 @@ def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, An
         LEAST_GPU_WINDOW_S,
         LOCAL_POLICY,
         MOVING_SERVERS_POLICY,
+        MetricsAddress,
         RunSettings,
     )
 
@@ -194,6 +201,7 @@ def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, An
         with_etcd=bool(manifests.jobs) and not options["no_etcd"],
         allows_shared_folders=options["shared_folders"],
         gpu_window_s=gpu_window_s,
+        metrics=MetricsAddress(host=options["metrics"][0], port=options["metrics"][1]) if options["metrics"] else None,
         described={
             "command": sys.argv[1:],
             "namespaces": list(dict.fromkeys(job.namespace for job in manifests.jobs))

@@ -259,9 +259,13 @@ def _quiet_logs() -> Iterator[None]:
 
 
 def _print_start(run: LocalRun, show: RunOutput) -> None:
-    _try_print(
-        json.dumps({"run": str(run.folder.root)}) if show is RunOutput.JSON else f"run folder: {run.folder.root}"
-    )
+    folder, metrics = str(run.folder.root), run.metrics_url
+    if show is RunOutput.JSON:
+        _try_print(json.dumps({"run": folder} | ({"metrics": metrics} if metrics else {})))
+        return
+    _try_print(f"run folder: {folder}")
+    if metrics:
+        _try_print(f"metrics: {metrics}")
 
 
 def _print_event(event: RunEvent, show: RunOutput, stop: asyncio.Event) -> None:

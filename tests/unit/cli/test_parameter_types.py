@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from autoscaler.cli.arguments.parameter_types import Duration, split_target
+from autoscaler.cli.arguments.parameter_types import Duration, HostPort, split_target
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,18 @@ def test_what_is_no_duration_is_refused(text):
     """With examples."""
     with pytest.raises(click.BadParameter, match="1h30m"):
         Duration().convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("127.0.0.1:9464", ("127.0.0.1", 9464)), ("[::1]:0", ("::1", 0)), ("localhost:65535", ("localhost", 65535))],
+)
+def test_addresses_to_listen_at(text, address):
+    assert HostPort().convert(text, None, None) == address
+
+
+@pytest.mark.parametrize("text", ["", "9464", ":9464", "localhost", "localhost:", "localhost:65536", "localhost:-1"])
+def test_what_is_no_address_is_refused(text):
+    """With an example."""
+    with pytest.raises(click.BadParameter, match=r"127\.0\.0\.1:9464"):
+        HostPort().convert(text, None, None)

@@ -69,6 +69,7 @@ class ControlPlane:
         errors: JobErrors,
         on_crash: Callable[[BaseException], None],
         on_changes: Callable[[Sequence[ObjectChange]], None] = lambda _: None,
+        serves_metrics: bool = False,
     ) -> None:
         self.server: Final = MemoryServer(now=wall_s, window=REMEMBERED_CHANGES, new_uid=lambda: str(uuid4()))
         self._changes = self.server.history.subscribe()
@@ -90,6 +91,7 @@ class ControlPlane:
             clock=clock,
             errors=errors,
             on_crash=on_crash,
+            serves_metrics=serves_metrics,
         )
         self.socket_of: Final = commands.socket_of
         self._events: deque[Raw] = deque()  # the oldest first

@@ -69,7 +69,9 @@ class Kubelet:
         clock: Callable[[], float],
         errors: JobErrors,
         on_crash: Callable[[BaseException], None],
+        serves_metrics: bool = False,
     ) -> None:
+        self._serves_metrics = serves_metrics
         self._commands = commands
         self._devices = devices
         self._clock = clock
@@ -179,7 +181,7 @@ class Kubelet:
         """False if there is none, and its status says why."""
         log = self._commands.folder.log_of(run.name)
         try:
-            if run.port is None and _has_port(pod) and not is_member(pod):
+            if run.port is None and self._needs_port(pod):
                 run.port = self._ports.allocate()
             command = self._commands.command_of(pod, port=run.port, gpus=run.gpus)
         except ClusterError as error:
@@ -203,6 +205,12 @@ class Kubelet:
             run.is_starting = False
         run.refusals = 0
         return True
+
+    def _needs_port(self, pod: Raw) -> bool:
+        """True of web pods, and of masters where Prometheus reads them; members listen on sockets otherwise."""
+        if not is_member(pod):
+            return _has_port(pod)
+        return self._serves_metrics and text(pod, "metadata", "labels", ROLE) == Role.MASTER.value
 
     def _wait_for_another_try(self, run: PodRun, reason: str, error: Exception) -> None:
         """Nothing was started: no restart is counted, and the pauses grow while it goes on like this."""

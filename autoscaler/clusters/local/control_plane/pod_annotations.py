@@ -6,7 +6,7 @@ from typing import Final
 
 PID: Final = "edl.dev/pid"
 PORT: Final = "edl.dev/port"
-"""Of a pod that serves: the port that it was given."""
+"""Of a pod that serves: the port that it was given; of a master: that of its metrics."""
 
 GPUS: Final = "edl.dev/gpus"
 """The numbers of its devices, as CUDA_VISIBLE_DEVICES has them."""

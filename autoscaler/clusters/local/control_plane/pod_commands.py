@@ -2,7 +2,8 @@
 
 A container says what it runs as on any cluster; a process of this machine differs in three points.  Its Secrets are
 files in the run's folder, so paths below a mount are rewritten.  It shares the machine's network with all others, so
-members of a job listen on Unix sockets in the run's private folder and not on EDL's fixed ports (ADR 0170).  And it
+members of a job listen on Unix sockets in the run's private folder and not on EDL's fixed ports (ADR 0170).  A `port`
+is a web pod's own, or that of a master's metrics.  And it
 inherits the environment of `edl run`, so that a script finds its libraries.
 """
 
@@ -22,6 +23,7 @@ from autoscaler.clusters.kubernetes.builders.pod_environment import IDENTITY_FOL
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts, text
 from autoscaler.clusters.kubernetes.objects.labels import ROLE
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
+from autoscaler.clusters.local.machine.ports import HOST
 from autoscaler.clusters.local.machine.process_environment import device_list, inherit
 from autoscaler.clusters.local.machine.processes import Command
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
@@ -49,9 +51,10 @@ class PodCommands:
         variables = {text(one, "name"): _value_of(one, pod) for one in parts(container, "env")}
         if is_member(pod):
             variables = self._of_member(variables, self._mount_identity(pod))
-        own = {"EDL_NAME": name, "HOSTNAME": name, "CUDA_VISIBLE_DEVICES": device_list(gpus)} | (
-            {"PORT": str(port)} if port else {}
-        )
+        told = {} if port is None else {"PORT": str(port)}
+        if port is not None and is_member(pod):
+            told = {"EDL_METRICS_LISTEN": f"{HOST}:{port}"}
+        own = {"EDL_NAME": name, "HOSTNAME": name, "CUDA_VISIBLE_DEVICES": device_list(gpus)} | told
         folder = text(container, "workingDir")
         return Command(
             argv=_argv_of(container),

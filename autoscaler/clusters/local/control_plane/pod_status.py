@@ -41,7 +41,7 @@ class PodRun:
     name: str
     gpus: tuple[int, ...]
     node: str
-    port: int | None = None  # a web pod's, from its first start on
+    port: int | None = None  # a web pod's, or for a master's metrics; from its first start on
     starts: int = 0  # of processes that began, and of the one that is starting
     refusals: int = 0  # starts in a row that could not be made, through no fault of the command
     quick_ends: int = 0  # ends in a row that came soon after the start

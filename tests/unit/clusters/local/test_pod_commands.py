@@ -43,10 +43,10 @@ def settings_of(tmp_path):
         image="none", etcd=EtcdAccess(endpoints=""), reclaim=Reclaim.PLANNER, elastic_servers=True, moves_servers=True
     )
 
-    def read(**job):
+    def read(port=None, **job):
         pod = build_master(parse_job(raw_job(**job)), build)["spec"]["template"]
         metadata = {**pod["metadata"], "name": "digits-master-local-0", "namespace": "default", "uid": "p"}
-        command = commands.command_of({**pod, "metadata": metadata}, port=None, gpus=())
+        command = commands.command_of({**pod, "metadata": metadata}, port=port, gpus=())
         return Settings.from_environment(
             {name: value for name, value in command.env.items() if name != "EDL_TOKEN_FILE"}
         )
@@ -80,3 +80,10 @@ def test_a_job_on_an_object_store_has_a_history_of_its_own(settings_of, uri):
 def test_a_job_that_is_told_where_to_start_has_a_history_of_its_own(settings_of):
     """What follows is another story than the one in the folder."""
     assert settings_of(start="fresh").history == UID
+
+
+def test_a_master_serves_metrics_at_the_port_that_it_was_given(settings_of):
+    """Without one it has none: members of a local run listen on sockets, where no other user reads (ADR 0170)."""
+    listening = settings_of(port=17_000).metrics_listen
+    assert (listening.host, listening.port) == ("127.0.0.1", 17_000)
+    assert settings_of().metrics_listen is None
