@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Api
-from autoscaler.clusters.kubernetes.api.kinds import PODS
+from autoscaler.clusters.kubernetes.api.kinds import PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.cache.object_cache import AGED_KINDS, WATCHED_KINDS
 from autoscaler.clusters.kubernetes.cache.reflector import Reflector
@@ -49,6 +49,8 @@ from autoscaler.operator.controllers.status_source import StatusSource
 from autoscaler.operator.controllers.status_writer import PROGRESS_EVERY_S, StatusWriter
 from autoscaler.operator.idle.idle_reclaimer import IdleReclaimer
 from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.notices.notice_settings import NoticeSettings
+from autoscaler.operator.notices.notice_watch import NoticeWatch
 from autoscaler.operator.store.event_recorder import EventRecorder
 from autoscaler.operator.store.gpu_report_store import GpuReportStore
 from autoscaler.operator.store.job_objects import JobCache
@@ -93,6 +95,7 @@ class TermSettings:
     `socket_of`: see `MasterClient`; None where masters have addresses of their own.
     `blocks_failing_nodes`: see `job.node_blocklist`; False where all nodes are the same machine.
     `reads_gpu_reports`: agents write NodeGpus, which are defined.
+    `notices`: where and when people are told of what befalls jobs; None: nowhere.
     """
 
     identity: str
@@ -103,6 +106,7 @@ class TermSettings:
     intervals: TermIntervals = TermIntervals()
     blocks_failing_nodes: bool = True
     reads_gpu_reports: bool = False
+    notices: NoticeSettings | None = None
 
 
 class LeaderTerm:
@@ -201,6 +205,7 @@ class LeaderTerm:
             GpuReportStore(api, self.errors, clock=clock, jitter=random.random) if settings.reads_gpu_reports else None
         )
         self.idle = self._make_idle_reclaimer(api, metrics, policy)
+        self.notices = None if settings.notices is None else self._make_notices(settings.notices, wall_s)
         self.watching = Reflector(
             api, self.cache, WATCHED_KINDS, now=clock, jitter=random.random, notify=self.store.request_plan
         )
@@ -226,6 +231,8 @@ class LeaderTerm:
                 tasks.create_task(self.etcd_space.run(), name="space in etcd")
             if self.idle is not None:
                 tasks.create_task(self.idle.run(), name="GPUs by use")
+            if self.notices is not None:
+                tasks.create_task(self.notices.run(), name="notices")
             tasks.create_task(self.statuses.run(), name="statuses")
             tasks.create_task(self.events.run(), name="events")
 
@@ -278,6 +285,19 @@ class LeaderTerm:
             set_use=self._set_gpu_use,
             clock=self._clock,
             offset_s=self.store.offset_s,
+        )
+
+    def _make_notices(self, settings: NoticeSettings, wall_s: Callable[[], float]) -> NoticeWatch:
+        from autoscaler.operator.notices.webhook import Webhook  # noqa: PLC0415 - with the HTTP client
+
+        idle = self.idle
+        return NoticeWatch(
+            Webhook(settings),
+            settings.rule,
+            jobs=lambda: self.cache.objects(TRAINING_JOBS).values(),
+            others=(lambda: ()) if idle is None else idle.occasions,
+            errors=self.errors,
+            wall_s=wall_s,
         )
 
     def _set_gpu_use(self, devices: Mapping[PodName, Device], idle: tuple[IdlePod, ...]) -> None:

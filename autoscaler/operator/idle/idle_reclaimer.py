@@ -35,6 +35,7 @@ from autoscaler.operator.idle.gpu_use import (
     scalable_owner,
 )
 from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.notices.due_notices import NoticeKind, Occasion
 from autoscaler.operator.store.event_recorder import EventRecorder, JobEvent, PodSubject
 
 TICK_S: Final = 1.0
@@ -129,6 +130,25 @@ class IdleReclaimer:
                 continue
             with self._errors.isolate(key, GuardedTask.IDLE_GPUS):
                 deeds += await self._act_on(name, reclaim)
+
+    def occasions(self) -> tuple[Occasion, ...]:
+        """Return the pods whose GPUs are about to be given back, for notices to their owners."""
+        return tuple(self._occasion(name, notice) for name, notice in self._notices.items() if self._acts)
+
+    def _occasion(self, name: PodName, notice: _Notice) -> Occasion:
+        namespace, pod = split_key(name)
+        at_unix_s = notice.at_s - self._offset_s
+        due = to_time(at_unix_s + self._policy.idle_notice_s)
+        return Occasion(
+            kind=NoticeKind.GPUS_GIVEN_BACK,
+            namespace=namespace,
+            name=pod,
+            uid=notice.uid,
+            since_unix_s=at_unix_s,
+            due_unix_s=at_unix_s,
+            reason="IdleGpus",
+            message=f"nothing computes on them, and {notice.for_whom} waits for them; they are given back at {due}",
+        )
 
     async def _act_on(self, name: PodName, reclaim: IdleReclaim) -> bool:
         """Tell one pod, or carry out what is due; True if its GPUs were to be given back now."""

@@ -4,8 +4,8 @@
 
 From the environment: EDL_NAME (this pod's name), EDL_IMAGE (for masters and servers whose template names none),
 EDL_ELASTIC_SERVERS (true: the number of parameter servers follows the trainers), EDL_MOVE_SERVERS (true: servers may
-also move to nodes where they waste less), EDL_GPU_REPORTS (true: agents report what GPUs do), and EDL_ETCD_* for the
-masters.  User and password are not passed on if
+also move to nodes where they waste less), EDL_GPU_REPORTS (true: agents report what GPUs do), EDL_NOTICES_*
+(`notices.notice_settings`), and EDL_ETCD_* for the masters.  User and password are not passed on if
 EDL_ETCD_ADMIN_USER and EDL_ETCD_ADMIN_PASSWORD_FILE name a user that creates one for each job (ADR 0165).
 """
 
@@ -23,6 +23,7 @@ from autoscaler.errors import InvalidSpecError
 from autoscaler.operator.etcd.job_accounts import AccountSettings, read_account_settings
 from autoscaler.operator.leader_term import TermSettings
 from autoscaler.operator.leadership.candidate import LeaseTiming
+from autoscaler.operator.notices.notice_settings import read_notice_settings
 from autoscaler.operator.process.policy_file import parse_policy, read_policy
 
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -94,6 +95,7 @@ def read_settings(
             ),
             namespaces=_namespaces(namespaces),
             reads_gpu_reports=_switch(environ, "EDL_GPU_REPORTS"),
+            notices=read_notice_settings(environ),
         ),
         accounts=accounts,
         kubeconfig=kubeconfig,

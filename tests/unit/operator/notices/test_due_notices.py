@@ -1,0 +1,102 @@
+"""Each occasion is told once, while it is news, and no faster than the limit; by examples and in any order of looks."""
+
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.operator.notices.due_notices import NoticeHistory, NoticeKind, NoticeRule, Occasion, plan_notices
+
+RULE = NoticeRule(news_s=100.0, burst=3, one_more_every_s=10.0)
+NOW = 1_800_000_000.0
+
+
+def occasion(number=0, *, due=NOW, kind=NoticeKind.JOB_FAILED, since=None):
+    return Occasion(
+        kind=kind,
+        namespace="team-a",
+        name=f"job-{number}",
+        uid=f"uid-{number}",
+        since_unix_s=due if since is None else since,
+        due_unix_s=due,
+    )
+
+
+def test_an_occasion_is_told_once():
+    first = plan_notices(NoticeHistory(), [occasion()], RULE, NOW)
+    second = plan_notices(first.history, [occasion()], RULE, NOW + 5)
+    assert [len(first.notices), len(second.notices)] == [1, 0]
+
+
+def test_the_same_job_is_told_of_again_when_it_happens_again():
+    """A job that was resumed and fails once more: another instant, another occasion."""
+    first = plan_notices(NoticeHistory(), [occasion()], RULE, NOW)
+    assert plan_notices(first.history, [occasion(due=NOW + 60)], RULE, NOW + 61).notices
+
+
+@pytest.mark.parametrize(("at", "told"), [(NOW - 1, 0), (NOW, 1), (NOW + 99, 1), (NOW + 100, 0)])
+def test_an_occasion_is_news_for_a_while(at, told):
+    """A new leader tells nothing that its predecessor will have told."""
+    assert len(plan_notices(NoticeHistory(), [occasion()], RULE, at).notices) == told
+
+
+def test_what_the_limit_holds_back_is_told_later_the_oldest_first():
+    many = [occasion(number, due=NOW - number) for number in range(5)]
+    first = plan_notices(NoticeHistory(), many, RULE, NOW)
+    assert [one.name for one in first.notices] == ["job-4", "job-3", "job-2"]
+    assert first.held_back == 2
+    second = plan_notices(first.history, many, RULE, NOW + 9)
+    assert (second.notices, second.held_back) == ((), 2)
+    third = plan_notices(second.history, many, RULE, NOW + 10)
+    assert [one.name for one in third.notices] == ["job-1"]
+
+
+LOOKS = st.lists(
+    st.tuples(st.floats(-50, 200), st.sets(st.integers(0, 12))), min_size=1, max_size=25
+)  # seconds since the look before, and which occasions stand
+
+
+@given(looks=LOOKS, dues=st.lists(st.floats(-300, 600), min_size=13, max_size=13))
+def test_any_row_of_looks_keeps_all_promises(looks, dues):
+    """Once each, none too early or too late, never above the limit, and what is remembered stays small.
+
+    The clock may go back; occasions come and go, and come back.
+    """
+    history, now, told, sent_at = NoticeHistory(), NOW, [], []
+    newest = -inf
+    for passed_s, standing in looks:
+        now += passed_s
+        known = [occasion(number, due=NOW + dues[number]) for number in standing]
+        plan = plan_notices(history, known, RULE, now)
+        due = {
+            one.key
+            for one in known
+            if one.due_unix_s <= now < one.due_unix_s + RULE.news_s and one.key not in history.told
+        }
+        assert len(plan.notices) + plan.held_back == len(due)
+        assert not plan.held_back or plan.history.left < 1
+        assert {one.key for one in plan.notices} <= due
+        told += [one.key for one in plan.notices]
+        newest = max(newest, now)
+        sent_at += [newest] * len(plan.notices)
+        history = plan.history
+        assert 0 <= history.left <= RULE.burst
+        assert all(now < until for until in history.told.values())
+    assert len(told) == len(set(told)) or min(passed for passed, _ in looks) < 0
+    for first, start in enumerate(sent_at):
+        for last in range(first, len(sent_at)):
+            allowed = RULE.burst + (sent_at[last] - start) / RULE.one_more_every_s
+            assert last - first + 1 <= allowed + 1e-6
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=30))
+def test_all_are_told_in_the_end_if_they_stay_news_long_enough(numbers):
+    """The limit delays, it does not drop."""
+    rule = NoticeRule(news_s=1e6, burst=3, one_more_every_s=10.0)
+    known = [occasion(number, due=NOW - number) for number in numbers]
+    history, told = NoticeHistory(), set()
+    for look in range(len(known) + 1):
+        plan = plan_notices(history, known, rule, NOW + 10.0 * look)
+        history, told = plan.history, told | {one.name for one in plan.notices}
+    assert told == {one.name for one in known}
