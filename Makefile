@@ -78,7 +78,7 @@ lint: $(STAMP) ## format, lint, types, import contracts, class names, commit mes
 
 # The test cluster's programs, built once into the user's cache; ARGS=--trim frees the space that building took.
 .PHONY: cluster-tools
-cluster-tools: $(STAMP) ## build Kubernetes, KWOK, helm and promtool for the tests (twelve minutes, once; ARGS=--trim)
+cluster-tools: $(STAMP) ## build Kubernetes, KWOK, helm and Prometheus for the tests (twelve minutes, once; ARGS=--trim)
 	@$(BIN)/python -m tests.cluster.build $(filter --trim --nodes,$(ARGS))
 
 # Without ARGS all tests run, in parts beside one another; with ARGS it is one pytest process, which takes any of its options.

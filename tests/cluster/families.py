@@ -102,8 +102,8 @@ HELM: Final = Family(
 PROMETHEUS: Final = Family(
     name="prometheus",
     pinned_by="github.com/prometheus/prometheus",
-    programs={"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
-    tags=("remove_all_sd",),  # rules are tested, nothing is scraped: without the clients of every cloud
+    programs={program: f"github.com/prometheus/prometheus/cmd/{program}" for program in ("prometheus", "promtool")},
+    tags=("remove_all_sd",),  # targets come from files and over HTTP: without the clients of every cloud
 )
 NODE: Final = Family(
     name="node",
@@ -121,7 +121,7 @@ ETCDCTL: Final = Family(  # by the module of the chart's etcd image
 )
 FAMILIES: Final = (KUBERNETES, KWOK, HELM)
 ALERT_FAMILIES: Final = (PROMETHEUS,)
-"""What the tests of alerts need: no control plane does."""
+"""What the tests of alerts and dashboards need: no control plane does."""
 
 NODE_FAMILIES: Final = (NODE, DNS, ETCDCTL)
 """What real nodes need besides: `make e2e`."""
