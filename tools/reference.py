@@ -1,4 +1,4 @@
-"""Writes `docs/reference/`: the trainer SDK out of its docstrings, the TrainingJob out of its definition.
+"""Writes `docs/reference/`: the trainer SDK out of its docstrings, the TrainingJob out of its definition, all metrics.
 
 `python -m tools.reference --check` writes nothing and ends with 1 when a page is not what the sources say.  A public
 name without a docstring, or a field without a description, ends it too.
@@ -17,6 +17,7 @@ from typing import Any, Final
 import yaml
 
 import trainer_sdk
+from tools.metrics_reference import make_metrics_page
 from trainer_sdk import errors
 from trainer_sdk.dataset import Batch, Data
 from trainer_sdk.launching.job_handle import JobHandle, LaunchStatus
@@ -47,6 +48,7 @@ def make_pages() -> dict[Path, str]:
     return {
         folder / "trainer_sdk.md": make_sdk_page(),
         folder / "trainer_sdk_torch.md": make_torch_page(),
+        folder / "metrics.md": make_metrics_page(MADE),
         folder / "trainingjob.md": make_definition_page(definition),
     }
 

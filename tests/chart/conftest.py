@@ -9,6 +9,7 @@ NEEDS_NO_HELM = {
     "test_images_pinned",
     "test_examples_parse",
     "test_alerts_known",
+    "test_dashboards_known",
 }
 
 

@@ -45,6 +45,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
             "dashboards": {"enabled": True},
         }
     },
+    "notified": {"notices": {"existingSecret": "chat", "format": "slack"}},
     "placed": {
         "image": {"repository": "registry.example/edl", "digest": f"sha256:{'0' * 64}", "pullPolicy": "Never"},
         "imagePullSecrets": ["registry"],

@@ -1,6 +1,5 @@
 """What alerts and the runbook speak of exists: metrics, label values, sections.  No promtool and no helm is needed."""
 
-import json
 import re
 from pathlib import Path
 from typing import Final
@@ -8,10 +7,8 @@ from typing import Final
 import pytest
 import yaml
 
-from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.status.conditions import ConditionType
-from master.process.metrics import MasterCollector
-from master.term.counters import Counters
+from tests.chart.exported import exported
 from tests.documentation.reasons import REASONS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -21,21 +18,6 @@ RULES: Final = {
 }
 RUNBOOK: Final = (ROOT / "docs/runbook.md").read_text()
 ALERT: Final = pytest.mark.parametrize("alert", RULES)
-
-
-class Standby:
-    """A master that does not lead."""
-
-    counts, stream_count, waiting_write_count = Counters(), 0, 0
-
-    def try_status(self):
-        return None
-
-
-def exported():
-    """The names of series, counters with their suffix."""
-    told = [*Metrics().registry.collect(), *MasterCollector(Standby()).collect()]
-    return {f"{one.name}_total" if one.type == "counter" else one.name for one in told}
 
 
 @ALERT
@@ -66,12 +48,3 @@ def test_every_alert_has_its_section_in_the_runbook(alert):
 
 def test_no_section_of_the_runbook_is_of_an_alert_that_is_gone():
     assert set(re.findall(r"^### (Edl\w+)$", RUNBOOK, re.MULTILINE)) == set(RULES)
-
-
-def test_every_metric_of_the_dashboard_is_one_that_edl_exports():
-    """A panel of a metric that is gone stays empty, and looks like a quiet day."""
-    board = json.loads((ROOT / "charts/edl/files/dashboard.json").read_text())
-    exprs = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
-    named = {re.sub(r"_(bucket|sum|count)$", "", name) for expr in exprs for name in re.findall(r"\bedl_\w+", expr)}
-    assert named
-    assert named <= exported()
