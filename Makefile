@@ -170,6 +170,10 @@ stubs: $(STAMP) ## generate the gRPC stubs from the .proto files
 reference: $(STAMP) ## write docs/reference out of docstrings and of the definition of TrainingJob
 	@$(BIN)/python -m tools.reference
 
+.PHONY: page-pictures
+page-pictures: $(STAMP) etcd ## write the pictures of docs/page.md, of a demo run; needs Debian's chromium
+	@$(BIN)/python -m tools.page_pictures
+
 # Names, versions and hashes only; needs `uv`, which is not part of the project's environment.
 .PHONY: requirements
 requirements: ## resolve pyproject.toml into requirements/lock.txt and frameworks.txt

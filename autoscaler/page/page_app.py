@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any, Final
@@ -27,6 +27,7 @@ from autoscaler.page.request_checks import add_headers, request_checks
 from autoscaler.page.sampler import Sampler
 from autoscaler.snapshots import format_document, to_document
 from autoscaler.views.documents import Rights
+from autoscaler.views.view_memo import ViewMemo
 
 HEARTBEAT_S: Final = 10.0
 """A stream that is silent for longer is cut by proxies."""
@@ -61,7 +62,8 @@ class PageApp:
         self._source = source
         self._access = access
         self._questions = PlannerQuestions(source)
-        self._sampler = Sampler(source)
+        self._memo = ViewMemo()
+        self._sampler = Sampler(source, self._memo)
         self._pages = {page.name: page for page in PAGES}
         self._hub = LiveHub(source, self._render_topic, most_viewers=settings.most_viewers)
         self.app = web.Application(middlewares=[request_checks(settings.hosts)], client_max_size=MOST_BODY_BYTES)
@@ -71,7 +73,8 @@ class PageApp:
         for page in PAGES:
             self.app.router.add_get(page.path, self._html_of(page))
             self.app.router.add_get(f"/api/{page.name}{page.path.rstrip('/')}", self._json_of(page))
-            self.app.router.add_get(f"/live/{page.name}{page.path.rstrip('/')}", self._live_of(page))
+            if page.is_live:
+                self.app.router.add_get(f"/live/{page.name}{page.path.rstrip('/')}", self._live_of(page))
         self.app.router.add_get("/snapshot.json", self._snapshot)
         self.app.router.add_get("/assets/{name}", self._asset)
 
@@ -184,7 +187,7 @@ class PageApp:
             source=self._source,
             questions=self._questions,
             rings=self._sampler.rings,
-            documents=documents.readable(topic.rights),
+            documents=replace(documents, memo=self._memo).readable(topic.rights),
             rights=topic.rights,
             arguments=dict(topic.arguments),
             query=dict(topic.query),
@@ -200,7 +203,7 @@ class PageApp:
             "version": version("edl"),
             "rights": topic.rights,
             "query": dict(topic.query),
-            "live": live_address(page, topic),
+            "live": live_address(page, topic) if page.is_live else "",
             "now_s": None if reading is None else reading.documents.now_s,
             "view": shown.view,
             **shown.drawings,

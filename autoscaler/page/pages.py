@@ -55,13 +55,17 @@ class Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSpec:
-    """One page.  `path`: with arguments in braces; `title`: in the navigation, empty for a page that is not in it."""
+    """One page.  `path`: with arguments in braces; `title`: in the navigation, empty for a page that is not in it.
+
+    `is_live`: it renews itself; an answer about one instant does not.
+    """
 
     name: str
     path: str
     template: str
     title: str
     show: Callable[[Reading], Awaitable[Shown]]
+    is_live: bool = True
 
 
 async def show_now(reading: Reading) -> Shown:
@@ -157,5 +161,7 @@ PAGES: Final = (
     PageSpec(name="waiting", path="/waiting", template="waiting.html", title="Waiting", show=show_waiting),
     PageSpec(name="decisions", path="/decisions", template="decisions.html", title="Decisions", show=show_decisions),
     PageSpec(name="time", path="/time", template="time.html", title="Time", show=show_time),
-    PageSpec(name="what-if", path="/what-if", template="what_if.html", title="What if", show=show_what_if),
+    PageSpec(
+        name="what-if", path="/what-if", template="what_if.html", title="What if", show=show_what_if, is_live=False
+    ),
 )

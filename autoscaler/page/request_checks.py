@@ -47,7 +47,7 @@ def request_checks(hosts: frozenset[str]) -> Middleware:
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:  # noqa: ARG001 - of the signal
-    """Add the headers that every answer has (`on_response_prepare`)."""
+    """Add the headers that every answer has (a signal of aiohttp)."""
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     response.headers.setdefault("Cache-Control", "no-store")

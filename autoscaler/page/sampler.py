@@ -11,12 +11,14 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from aiohttp import web
 
 from autoscaler.page.page_source import PageSource
 from autoscaler.views.samples import ClusterSample, SampleRings, sample_of
+from autoscaler.views.view_memo import ViewMemo
 
 EVERY_S: Final = 1.0
 SHARE: Final = 0.02
@@ -28,12 +30,13 @@ log = logging.getLogger(__name__)
 class Sampler:
     """Samples of one place in `rings`, while `running`."""
 
-    def __init__(self, source: PageSource) -> None:
+    def __init__(self, source: PageSource, memo: ViewMemo) -> None:
         self._source = source
+        self._memo = memo
         self.rings: Final = SampleRings()
 
     async def running(self, _app: web.Application) -> AsyncIterator[None]:
-        """Take samples from the start of the application to its end (`cleanup_ctx`)."""
+        """Take samples from the start of the application to its end (a context of aiohttp)."""
         task = asyncio.create_task(self._run(), name="page samples")
         yield
         task.cancel()
@@ -57,7 +60,7 @@ class Sampler:
 
         def timed() -> tuple[ClusterSample | None, float]:
             began_s = time.thread_time()
-            found = sample_of(documents)
+            found = sample_of(replace(documents, memo=self._memo))
             return found, time.thread_time() - began_s
 
         sample, cost_s = await asyncio.to_thread(timed)

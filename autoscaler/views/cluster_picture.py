@@ -151,11 +151,11 @@ class ClusterPicture:
 
 def cluster_picture(documents: ClusterDocuments) -> ClusterPicture:
     """Return who has what on every node."""
-    pods = all_pods(documents)
     by_node: dict[str, list[PodView]] = {}
-    for pod in pods:
+    for pod in all_pods(documents):
         by_node.setdefault(pod.node, []).append(pod)
-    nodes = tuple(_node(raw, by_node.get(text(raw, "metadata", "name"), ())) for raw in documents.nodes)
+    empty = documents.memo.each(_empty_node, documents.nodes)
+    nodes = tuple(_with_pods(node, by_node[node.name]) if node.name in by_node else node for node in empty)
     capacity: dict[NodeUnit, int] = {}
     for node in nodes:
         capacity[node.unit] = capacity.get(node.unit, 0) + node.capacity
@@ -176,8 +176,10 @@ def job_colours(jobs: Iterable[Raw]) -> Mapping[str, int]:
 
 def all_pods(documents: ClusterDocuments) -> list[PodView]:
     """Return every pod that has not ended."""
-    idle = _idle_pods(documents)
-    found = (pod_view(raw) for raw in documents.pods if text(raw, "status", "phase") not in ENDED_PHASES)
+    there = (raw for raw in documents.pods if text(raw, "status", "phase") not in ENDED_PHASES)
+    found, idle = documents.memo.each(pod_view, there), _idle_pods(documents)
+    if not idle:
+        return found
     return [_idle(pod) if f"{pod.namespace}/{pod.name}" in idle and pod.use is Use.WEB else pod for pod in found]
 
 
@@ -252,7 +254,7 @@ def _idle_pods(documents: ClusterDocuments) -> frozenset[str]:
 _ORDER: Final = (Use.WEB, Use.IDLE, Use.CORE, Use.SURPLUS)
 
 
-def _node(raw: Raw, pods: Sequence[PodView]) -> NodeView:
+def _empty_node(raw: Raw) -> NodeView:
     offered = to_resources(amounts_of(part(raw, "status", "allocatable")))
     unit = NodeUnit.GPUS if offered.gpu_count else NodeUnit.CORES
     return NodeView(
@@ -260,7 +262,15 @@ def _node(raw: Raw, pods: Sequence[PodView]) -> NodeView:
         state=node_state(raw),
         unit=unit,
         capacity=amount_in(unit, offered),
-        used=sum(amount_in(unit, pod.requests) for pod in pods),
+        used=0,
+        pods=(),
+    )
+
+
+def _with_pods(node: NodeView, pods: Sequence[PodView]) -> NodeView:
+    return replace(
+        node,
+        used=sum(amount_in(node.unit, pod.requests) for pod in pods),
         pods=tuple(sorted(pods, key=lambda pod: (_ORDER.index(pod.use), pod.owner, pod.role, pod.ordinal, pod.name))),
     )
 

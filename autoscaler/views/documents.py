@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import Raw, text
+from autoscaler.views.view_memo import ViewMemo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class ClusterDocuments:
     """Objects of a cluster at `now_s` (Unix time), each kind by namespace and name.
 
     `is_complete`: every pod is among them; what is not requested by one of them is free.  False after `readable` has
-    left some out, and then nothing is known to be free.
+    left some out, and then nothing is known to be free.  `memo`: of views of these objects, and of those before them.
     """
 
     now_s: float
@@ -45,6 +46,7 @@ class ClusterDocuments:
     deployments: tuple[Raw, ...] = ()
     node_gpus: tuple[Raw, ...] = ()
     is_complete: bool = True
+    memo: ViewMemo = field(default_factory=ViewMemo, compare=False, repr=False)
 
     def readable(self, rights: Rights) -> ClusterDocuments:
         """Return the objects that these rights cover."""

@@ -7,14 +7,13 @@ computed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoscaler.clusters.kubernetes.objects.fields import (
     Raw,
     condition_of,
     created_at_s,
     integer,
-    key_of,
     part,
     parts,
     text,
@@ -155,18 +154,18 @@ class JobView:
 def job_views(documents: ClusterDocuments) -> tuple[JobView, ...]:
     """Return every job: those that run first, then those that ended, the oldest first."""
     colours = job_colours(documents.jobs)
-    found = [job_view(raw, colour=colours[key_of(raw)]) for raw in documents.jobs]
+    found = [replace(job, colour=colours[job.key]) for job in documents.memo.each(job_view, documents.jobs)]
     return tuple(sorted(found, key=lambda job: (bool(job.ending), job.created_at_s, job.key)))
 
 
-def job_view(job: Raw, *, colour: int = 0) -> JobView:
-    """Return one job of the API server's."""
+def job_view(job: Raw) -> JobView:
+    """Return one job of the API server's, in the first colour."""
     status, trainers, servers = part(job, "status"), part(job, "status", "trainers"), part(job, "status", "servers")
     scaled = condition_of(job, "Scaled")
     return JobView(
         namespace=text(job, "metadata", "namespace"),
         name=text(job, "metadata", "name"),
-        colour=colour,
+        colour=0,
         is_reconciled=bool(status),
         ending=next((one for one in _ENDINGS if condition_of(job, one).get("status") == "True"), ""),
         conditions=holding_conditions(job),

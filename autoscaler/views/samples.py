@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from autoscaler.clusters.kubernetes.objects.fields import Raw, key_of, part
+from autoscaler.clusters.kubernetes.objects.fields import Raw, part
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.views.cluster_picture import NodeUnit, Use, all_pods, amount_in, cluster_picture
 from autoscaler.views.documents import ClusterDocuments
-from autoscaler.views.job_view import job_view
+from autoscaler.views.job_view import JobView, job_view
 
 HOUR_S: Final = 3600.0
 DAY_S: Final = 86_400.0
@@ -56,30 +56,31 @@ def sample_of(documents: ClusterDocuments) -> ClusterSample | None:
     for one in own:
         if one.use in {Use.CORE, Use.SURPLUS}:
             jobs[one.owner] = jobs.get(one.owner, 0) + one.amount
+    jobs_there = documents.memo.each(job_view, documents.jobs)
     used = sum(one.amount for one in own if one.use not in {Use.FREE, Use.HIDDEN})
     web = [pod for pod in all_pods(documents) if pod.role == "external" and not pod.is_leaving]
+    growth = sum(_growth(job, raw, unit) for job, raw in zip(jobs_there, documents.jobs, strict=True))
     waiting = sum(amount_in(unit, pod.requests) for pod in picture.waiting)
     return ClusterSample(
         at_s=documents.now_s,
         unit=unit,
         capacity=dict(picture.capacity)[unit],
         used=used,
-        wanted=used + waiting + sum(_growth(raw, unit) for raw in documents.jobs),
+        wanted=used + waiting + growth,
         web=sum(one.amount for one in own if one.use in {Use.WEB, Use.IDLE}),
         jobs=_largest(jobs),
-        sizes=tuple((key_of(raw), job_view(raw).trainers.ready) for raw in documents.jobs[:MOST_OWNERS]),
+        sizes=tuple((job.key, job.trainers.ready) for job in jobs_there[:MOST_OWNERS]),
         web_wanted=len(web),
         web_running=sum(pod.is_ready for pod in web),
     )
 
 
-def _growth(job: Raw, unit: NodeUnit) -> int:
+def _growth(found: JobView, document: Raw, unit: NodeUnit) -> int:
     """Amount that the job's trainers up to its maximum would hold beside those that are there."""
-    found = job_view(job)
     if found.ending or not found.is_reconciled or "Suspended" in found.conditions:
         return 0
     missing = max(0, (found.trainers.pinned or found.trainers.max) - found.trainers.ready)
-    return missing * amount_in(unit, pod_request(part(job, "spec", "trainer", "template", "spec")))
+    return missing * amount_in(unit, pod_request(part(document, "spec", "trainer", "template", "spec")))
 
 
 def _largest(jobs: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

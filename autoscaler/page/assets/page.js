@@ -106,4 +106,4 @@ live.addEventListener("focusin", tell);
 document.getElementById("noscript").hidden = true;
 readClock();
 setInterval(tellAges, 1000);
-listen();
+if (live.dataset.live) listen();

@@ -10,9 +10,8 @@ from autoscaler.page.page_app import event_of
 from autoscaler.page.pages import PAGES, Reading
 from autoscaler.page.planner_questions import PlannerQuestions
 from autoscaler.page.rendering import render_live, render_page
-from autoscaler.views.cluster_picture import NodeUnit
 from autoscaler.views.documents import EVERYTHING, ClusterDocuments
-from autoscaler.views.samples import ClusterSample, SampleRings, sample_of
+from autoscaler.views.samples import SampleRings, sample_of
 from tests.harness.page_cluster import (
     NOW_S,
     FixedSource,
@@ -37,11 +36,6 @@ HOSTILE = (
     "n" * 300,
     "a/b?c=d#e&f%2e%00",
     "\u65e5\u672c\u200f\u05e2\u05d1",
-)
-
-
-EMPTY_SAMPLE = ClusterSample(
-    at_s=0, unit=NodeUnit.CORES, capacity=0, used=0, wanted=0, web=0, jobs=(), sizes=(), web_wanted=0, web_running=0
 )
 
 
@@ -86,8 +80,9 @@ def hostile_documents(name):
 
 async def shown(page, source, *, arguments=(), query=(), whole=True):
     rings = SampleRings()
-    for age_s in (9.0, 4.0, 0.0):
-        rings.add(replace(sample_of(source.documents()) or EMPTY_SAMPLE, at_s=NOW_S - age_s))
+    sample = sample_of(source.documents())
+    for age_s in (9.0, 4.0, 0.0) if sample else ():
+        rings.add(replace(sample, at_s=NOW_S - age_s))
     reading = Reading(
         source=source,
         questions=PlannerQuestions(source),
