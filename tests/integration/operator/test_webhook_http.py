@@ -10,6 +10,8 @@ from autoscaler.operator.notices.due_notices import NoticeKind, Occasion
 from autoscaler.operator.notices.messages import NoticeFormat, make_body
 from autoscaler.operator.notices.notice_settings import NoticeSettings
 from autoscaler.operator.notices.webhook import AddressError, Webhook, post_json
+from tests.harness.waiting import wait_for_async
+from tests.unit.operator.term import Term
 
 NOTICE = Occasion(
     kind=NoticeKind.JOB_FAILED,
@@ -76,6 +78,22 @@ async def test_a_notice_arrives_as_json(tmp_path, form):
         webhook = await deliver(f"{receiver.url}/hook", tmp_path, form)
         assert webhook.sent == 1
         assert receiver.got == [("/hook", "application/json", make_body(NOTICE, form))]
+
+
+async def test_a_leader_tells_of_a_job_that_failed(tmp_path):
+    """From the status that it wrote itself, once."""
+    async with receiving() as receiver:
+        file = tmp_path / "address"
+        file.write_text(f"{receiver.url}/hook")
+        term = Term(notices=NoticeSettings(address_file=file), spec={"runPolicy": {"activeDeadlineSeconds": 5}})
+        await term.step(40)
+        assert term.told("Failed") == ("True", "DeadlineExceeded")
+        watching = asyncio.create_task(term.leading.notices.run())
+        await wait_for_async("the notice", lambda: receiver.got)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        [(_, _, body)] = receiver.got
+        assert (body["kind"], body["name"], body["reason"]) == ("JobFailed", "digits", "DeadlineExceeded")
 
 
 async def test_a_receiver_that_is_busy_gets_it_again(tmp_path):

@@ -26,10 +26,12 @@ class Term:
         around=lambda bench: bench.api,
         elastic_servers=False,
         moves_servers=False,
+        notices=None,
     ):
         self.bench = OperatorBench(**(spec or {}))
         self.elastic_servers = elastic_servers
         self.moves_servers = moves_servers
+        self.notices = notices
         self.metrics = Metrics()
         self.policy = policy or Policy(reclaim=Reclaim.SCHEDULER, quiet_window_s=0.0, up_window_s=0.0)
         self.api = around(self.bench)
@@ -51,6 +53,7 @@ class Term:
                     moves_servers=self.moves_servers,
                     reclaim=self.policy.reclaim,
                 ),
+                notices=self.notices,
             ),
             self.metrics,
             MasterConnections(),

@@ -56,6 +56,21 @@ async def test_by_default_it_is_told_what_would_be_given_back_and_nothing_is_don
     assert 2 * 3_500 <= seconds <= 2 * 3_600
 
 
+@pytest.mark.parametrize(("mode", "told"), [(ReclaimMode.ACT, ["alice"]), (ReclaimMode.OBSERVE, [])])
+async def test_a_notice_to_people_is_due_with_the_event(mode, told):
+    """Once for each notice, and not where nothing is done; when the pod is kept it is due no more."""
+    scene = await scene_of(policy=replace(ACT, idle_reclaim=mode))
+    await pass_time(scene, 60, alice=90, bob=60)
+    first = scene.reclaimer.occasions()
+    await pass_time(scene, 60, alice=90, bob=60)
+    assert [one.name for one in first] == told
+    assert scene.reclaimer.occasions() == first
+    assert all("waits for them" in one.message and one.since_unix_s < scene.now_unix_s - 60 for one in first)
+    await scene.keep("alice", 600)
+    await pass_time(scene, 40, alice=90)
+    assert scene.reclaimer.occasions() == ()
+
+
 async def test_a_frozen_operator_and_one_without_anybody_who_waits_do_nothing():
     """`policy.freeze`, and no pressure."""
     for words in ({"policy": replace(ACT, is_frozen=True)}, {"waits": 0}):
