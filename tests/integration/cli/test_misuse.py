@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -48,6 +49,19 @@ def test_wrong_words_are_answered_with_the_right_ones(run, tmp_path):
 
     offered = shell(EDL, tmp_path, _EDL_COMPLETE="bash_complete", COMP_WORDS="edl get tj/", COMP_CWORD="2")
     assert "tj/idle" in offered.stdout
+
+
+def test_a_port_for_metrics_that_is_taken_is_told_before_anything_starts(tmp_path):
+    """By the option's name, with what to do; the run's folder holds no pod's log."""
+    (tmp_path / "job.yaml").write_text(FILES.replace("IDLE", str(PROGRAMS / "idle.py")).replace("WEB", "web.py"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = shell(f"{EDL} run job.yaml --no-view --no-etcd --metrics 127.0.0.1:{port}", tmp_path)
+    assert done.returncode not in {0, 2}
+    assert f"--metrics 127.0.0.1:{port}" in done.stderr
+    assert "name another port" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.glob("runs/*/logs/idle-*")) == []
 
 
 def test_a_reader_that_has_gone_is_no_error(run):
