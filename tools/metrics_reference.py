@@ -47,7 +47,11 @@ class Family:
 
     @property
     def series(self) -> tuple[str, ...]:
-        suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(self.kind, ("",))
+        suffixes = {
+            "counter": ("_total",),
+            "histogram": ("_bucket", "_sum", "_count"),
+            "summary": ("_sum", "_count"),
+        }.get(self.kind, ("",))
         return tuple(f"{self.name}{suffix}" for suffix in suffixes)
 
 

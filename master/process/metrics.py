@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
 from master.api.host.http_pages import PROMETHEUS_TEXT, CachedPage, Page, listen_at, serving
 from master.api.identities import MemberRole
 from master.api.master_status import JobStatus
 from master.errors import PortInUseError
+from master.job.domain.durable_records import SECOND
 from master.process.master_config import ListenAddress
 from master.term.counters import Counters
 
@@ -57,6 +58,10 @@ class MasterCollector(Collector):
         yield _counter("received_messages", "Messages received from members.", counts.received)
         yield _counter("sent_messages", "Messages put on members' streams.", counts.sent)
         yield _counter("commits", "Checkpoints committed.", counts.commits)
+        took = "Seconds that checkpoints took, from the begin of the commit to its end."
+        yield SummaryMetricFamily(
+            f"{PREFIX}_commit_seconds", took, count_value=counts.commits_timed, sum_value=counts.commit_ns / SECOND
+        )
         yield _counter("terms", "Terms begun by this process.", counts.terms)
         taken_over = "Buckets of lost servers that were promoted at their backups."
         yield _counter("buckets_taken_over", taken_over, counts.taken_over)

@@ -1,4 +1,4 @@
-"""Counters of a master process for its metrics, and the log of promotions (rule 62).
+"""Counters of a master process for its metrics, the clock of its commits, and the log of promotions (rule 62).
 
 The core counts promotions by server and term for the job's status (`job.moves.promotion`).  This module adds what only
 a process knows: how long after its stream broke a server's buckets were promoted.  A server that stood still has no
@@ -30,8 +30,36 @@ class Counters:
     received: int = 0
     sent: int = 0
     commits: int = 0
+    commits_timed: int = 0  # of these, begun under the term that made them
+    commit_ns: int = 0  # that these took in all
     terms: int = 0
     taken_over: int = 0  # buckets of lost servers
+
+
+class CommitClock:
+    """Measures commits, from the begin of an attempt to the swap of the head.
+
+    `observe` must be called whenever the state of the commit changes.  In a group an attempt begins with the first file
+    that a member offers.
+    """
+
+    def __init__(self, counts: Counters) -> None:
+        self._counts = counts
+        self._began_at: Instant | None = None
+
+    def observe(self, *, is_under_way: bool, now: Instant) -> None:
+        """Take note of an attempt that begins, or that has ended."""
+        if not is_under_way:
+            self._began_at = None
+        elif self._began_at is None:
+            self._began_at = now
+
+    def count(self, now: Instant) -> None:
+        """Count the commit that this attempt has led to."""
+        self._counts.commits += 1
+        if self._began_at is not None:
+            self._counts.commits_timed += 1
+            self._counts.commit_ns += now - self._began_at
 
 
 class PromotionLog:

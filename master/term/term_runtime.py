@@ -57,7 +57,7 @@ from master.job.domain.job_events import (
 )
 from master.leadership.election import HeldTerm
 from master.store.store_port import StateStore
-from master.term.counters import Counters, PromotionLog
+from master.term.counters import CommitClock, Counters, PromotionLog
 from master.term.event_queue import EventQueue
 from master.term.folder_work import FolderWork
 from master.term.member_streams import MemberStream, MemberStreams
@@ -71,6 +71,7 @@ DEADLINE_GRAIN_NS: Final = 5_000_000  # deadlines are seconds: 5 ms late is on t
 DEADLINE_REST: Final = 10  # a look at all deadlines is followed by so many times as long without one
 STOOD_STILL_NS: Final = 500_000_000  # so late a deadline is looked at by a process that had no time
 READING_NS: Final = 100_000_000  # and for so long it reads what has come meanwhile
+IDLE: Final = "idle"  # of a commit, in both cores: none is under way
 NEVER: Final = Instant(2**63 - 1)
 CLOCK_CHECK_S: Final = 1.0  # a term with nothing to do still looks this often whether it may act
 
@@ -112,6 +113,7 @@ class TermRuntime:
         self._held_term = held_term
         self._counts = counts
         self._promotions = PromotionLog(counts)
+        self._commits = CommitClock(counts)
         self._checks_invariants = checks_invariants
         self._inbox = EventQueue(limit=MAX_WAITING_EVENTS)
         self._persistence = StoreWriter(store, term, self._handle_outcome)
@@ -190,6 +192,8 @@ class TermRuntime:
         step = self._core.handle(self._state, event, now)
         if self._core is job:
             self._promotions.observe(self._state, event, now)
+        if (commit := step.state.commit) is not self._state.commit:
+            self._commits.observe(is_under_way=commit.phase != IDLE, now=now)
         self._state = step.state
         self._is_changed = True
         self._counts.events += 1
@@ -245,7 +249,7 @@ class TermRuntime:
 
     def _handle_outcome(self, outcome: Persisted | PersistRefused) -> None:
         if isinstance(outcome, Persisted) and isinstance(outcome.write, SwapHead):
-            self._counts.commits += 1
+            self._commits.count(_now())
             self._folder_work.finish_commit(outcome, outcome.write.manifest)
         else:
             self._inbox.add(outcome)

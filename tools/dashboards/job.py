@@ -195,6 +195,23 @@ _CHECKPOINTS: Final = Row(
             unit=Unit.SECONDS,
         ),
         Panel(
+            title="Time of a checkpoint",
+            description=(
+                "From the begin of a commit to its end, the mean. Longer than the interval: a larger interval, or "
+                "faster storage."
+            ),
+            queries=(
+                Query(
+                    expr=(
+                        f"sum(rate(edl_master_commit_seconds_sum{{{_MASTER}}}{_RATE})) / "
+                        f"(sum(rate(edl_master_commit_seconds_count{{{_MASTER}}}{_RATE})) > 0)"
+                    ),
+                    legend="mean",
+                ),
+            ),
+            unit=Unit.SECONDS,
+        ),
+        Panel(
             title="Checkpoints per minute",
             description="None while the job trains: CheckpointsCurrent among the conditions has the reason.",
             queries=(Query(expr=f"sum(rate(edl_master_commits_total{{{_MASTER}}}{_RATE})) * 60", legend="commits"),),

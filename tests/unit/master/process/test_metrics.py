@@ -19,7 +19,9 @@ class Looked:
 
     status: JobStatus | None
     counts: Counters = field(
-        default_factory=lambda: Counters(events=1, received=2, sent=3, commits=4, terms=5, taken_over=6)
+        default_factory=lambda: Counters(
+            events=1, received=2, sent=3, commits=4, terms=5, taken_over=6, commits_timed=3, commit_ns=1_500_000_000
+        )
     )
     stream_count: int = 7
     waiting_write_count: int = 8
@@ -44,6 +46,8 @@ PROCESS = {
     ("received_messages_total",): 2,
     ("sent_messages_total",): 3,
     ("commits_total",): 4,
+    ("commit_seconds_count",): 3,
+    ("commit_seconds_sum",): 1.5,
     ("terms_total",): 5,
     ("buckets_taken_over_total",): 6,
     ("streams",): 7,
