@@ -33,6 +33,10 @@ HEARTBEAT_S: Final = 10.0
 """A stream that is silent for longer is cut by proxies."""
 
 WRITE_LIMIT_S: Final = 20.0
+RETRY_MS: Final = 1_000
+RETRY_STEPS: Final = 20
+"""A browser whose stream ended asks again after one to three seconds: not all at once, where a new leader begins."""
+
 RIGHTS_KEPT_S: Final = 30.0
 """A stream asks again for its viewer's rights after this long."""
 
@@ -113,6 +117,7 @@ class PageApp:
                 response = web.StreamResponse(headers=STREAM_HEADERS)
                 await response.prepare(request)
                 with suppress(ConnectionResetError, TimeoutError):
+                    await response.write(f"retry: {retry_ms(self._hub.viewers)}\n\n".encode())
                     await self._send_parts(request, response, topic, part)
                 return response
 
@@ -213,6 +218,11 @@ class PageApp:
         page = self._pages[topic.page]
         values = await self._values(page, topic)
         return await asyncio.to_thread(render_live, page.template, values)
+
+
+def retry_ms(viewers: int) -> int:
+    """Return the pause before a browser asks again for its stream, another one for each of some viewers."""
+    return RETRY_MS + 100 * (viewers % RETRY_STEPS)
 
 
 def live_address(page: PageSpec, topic: Topic) -> str:

@@ -21,15 +21,15 @@ BACKLOG: Final = 64
 
 
 @asynccontextmanager
-async def serve_locally(source: PageSource, *, port: int = 0) -> AsyncIterator[str]:
+async def serve_locally(source: PageSource, *, port: int = 0, token: str = "") -> AsyncIterator[str]:
     """Serve the page on the loopback address inside the block; yields its address, with the token that opens it.
 
-    `port`: 0 takes a free one.
+    `port`: 0 takes a free one.  `token`: of an earlier page at this port; empty makes a new one.
 
     Raises:
         OSError: the port is taken.
     """
-    token = new_token()
+    token = token or new_token()
     with socket.create_server((LOOPBACK, port), backlog=BACKLOG) as listening:
         number: int = listening.getsockname()[1]
         page = PageApp(source, TokenAccess(token, number), PageSettings(hosts=LOOPBACK_HOSTS))

@@ -4,7 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from tests.harness.page_cluster import condition, demo_documents, job, line, pod
+from autoscaler.page import sampler
+from autoscaler.views.documents import ClusterDocuments
+from tests.harness.page_cluster import (
+    NOW_S,
+    FixedSource,
+    condition,
+    demo_documents,
+    demo_lines,
+    job,
+    line,
+    node,
+    pod,
+)
+from tests.harness.served_page import ServedPage
 
 pytestmark = pytest.mark.browser
 PATHS = ("/", "/jobs/team/digits-a", "/waiting", "/decisions", "/time", "/what-if")
@@ -70,15 +83,93 @@ def test_without_script_everything_is_there(served, open_page):
     expect(page.get_by_text("1 of 4 lines match")).to_be_visible()
 
 
-def test_a_lost_connection_is_said_and_mended(served, open_page):
+def test_another_server_goes_on_where_the_first_one_ended(open_page):
+    """A leader that is replaced costs a notice while nobody answers, and no reload."""
+    with ServedPage(FixedSource(demo_documents(), demo_lines())) as first:
+        page = open_page(first.address, is_cut=True)
+        expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-b")).to_be_visible()
+        page.evaluate("window.isStill = true")
+        port, token = int(first.base.rpartition(":")[2]), first.address.partition("=")[2]
+    expect(page.get_by_role("status")).to_contain_text("Not connected: this is the last that is known")
+    expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-b")).to_be_visible()
+    later = replace(demo_documents(), jobs=(job("digits-later"),))
+    with ServedPage(FixedSource(later), port=port, token=token):
+        expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-later")).to_be_visible()
+        expect(page.get_by_role("status")).to_be_hidden()
+        assert page.evaluate("window.isStill")
+
+
+def test_two_tabs_are_renewed_both(served, open_page):
+    first = open_page(served.address)
+    second = first.context.new_page()
+    second.goto(served.base + "/waiting")
+    expect(second.get_by_text("None: every job has its minimum.")).to_be_visible()
+    waits = job("late", ready=0, target=0, message="there is no room")
+    served.change(replace(demo_documents(), jobs=(waits,)))
+    expect(first.get_by_role("region", name="Jobs").get_by_role("link", name="late", exact=True)).to_be_visible()
+    expect(second.get_by_role("region", name="cannot start").get_by_role("row").filter(has_text="late")).to_be_visible()
+
+
+def test_ten_thousand_nodes_are_a_picture_and_a_table(open_page):
+    """Cells in place of columns; one tells which nodes it stands for."""
+    nodes = tuple(node(f"node-{n:05}", gpus=8) for n in range(10_000))
+    pods = tuple(pod(f"big-trainer-{n}", on=f"node-{n:05}", job="big", ordinal=n, gpus=8) for n in range(5_000))
+    documents = ClusterDocuments(now_s=NOW_S, nodes=nodes, pods=pods, jobs=(job("big", high=9_000, ready=5_000),))
+    with ServedPage(FixedSource(documents)) as large:
+        page = open_page(large.address)
+        expect(page.get_by_text("10000 nodes, 10 to a cell.")).to_be_visible()
+        expect(page.get_by_role("row").filter(has_text="big").first).to_contain_text("40000 GPUs")
+        page.locator(".heat rect").first.hover()
+        expect(page.locator("#told")).to_contain_text("node-00000 to node-00009, 100% in use")
+        assert page.evaluate("document.querySelectorAll('*').length") < 5_000
+
+
+def test_nothing_there_is_said_in_words(open_page):
+    with ServedPage(FixedSource(ClusterDocuments(now_s=NOW_S))) as empty:
+        page = open_page(empty.address)
+        expect(page.get_by_text("There is no job.")).to_be_visible()
+        expect(page.get_by_text("There is no node.")).to_be_visible()
+        page.goto(empty.base + "/decisions")
+        expect(page.get_by_text("No line has all of these words.")).to_be_visible()
+
+
+def test_a_question_is_answered_on_the_same_page(served, open_page):
+    """By keyboard alone, and the answer's address can be sent to others."""
+    page = open_page(served.base + f"/what-if?token={served.address.partition('=')[2]}")
+    page.get_by_label("Node", exact=True).select_option("node-1")
+    page.get_by_label("How many").fill("2")
+    page.get_by_label("How many").press("Enter")
+    expect(page.get_by_role("heading", level=2, name="With node-1 gone, 2 more nodes of 4 cpu, 16Gi")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="tj/team/digits-b")).to_be_visible()
+    page.get_by_label("Cores").fill("many")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("row").filter(has_text="tj/team/digits-b")).to_be_visible()
+
+
+def test_the_last_hour_is_drawn_while_it_goes_by(open_page, monkeypatch):
+    """From the second sample on, without a reload."""
+    monkeypatch.setattr(sampler, "EVERY_S", 0.05)
+
+    class MovingSource(FixedSource):
+        def documents(self):
+            self._documents = replace(self._documents, now_s=self._documents.now_s + 3.0)
+            return self._documents
+
+    with ServedPage(MovingSource(demo_documents())) as moving:
+        page = open_page(moving.address)
+        page.goto(moving.base + "/time")
+        moving.change(demo_documents())
+        expect(page.get_by_role("img", name="cores that web and each job held over time")).to_be_visible()
+        expect(page.get_by_role("row").filter(has_text="digits-a")).to_contain_text("3.8 cores")
+
+
+def test_on_paper_the_pictures_keep_their_colours(served, open_page):
     page = open_page(served.address)
-    page.wait_for_function("document.getElementById('connection').hidden")
-    page.context.set_offline(True)
-    page.evaluate("addEventListener('x', () => {})")
-    page.context.set_offline(False)
-    documents = demo_documents()
-    served.change(replace(documents, jobs=(*documents.jobs, job("digits-later", age_s=1))))
-    expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-later")).to_be_visible()
+    page.emulate_media(media="print")
+    expect(page.get_by_role("navigation")).to_be_hidden()
+    assert page.evaluate("getComputedStyle(document.querySelector('.block')).printColorAdjust") == "exact"
 
 
 def test_hostile_names_run_nothing(served, open_page):
