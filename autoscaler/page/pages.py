@@ -22,7 +22,7 @@ from autoscaler.views.journal import journal_of, search_journal
 from autoscaler.views.now_view import now_view
 from autoscaler.views.samples import RINGS, SampleRings
 from autoscaler.views.time_view import time_view
-from autoscaler.views.waiting_view import states_of, waiting_view
+from autoscaler.views.waiting_view import states_of, waiting_view, wants_more
 from autoscaler.views.what_if_form import WhatIfView, read_form
 
 LOG_LINES: Final = 20
@@ -72,10 +72,12 @@ async def show_now(reading: Reading) -> Shown:
     """The cluster now."""
     view = now_view(reading.documents, query=reading.query.get("q", ""))
     colours = job_colours(reading.documents.jobs)
+    growing = [job for job in view.jobs if wants_more(job)]
     drawings = {
         "cluster": draw_cluster(view.picture, colours),
         "bars": [(unit, amount, draw_bar(view.picture.holdings, unit)) for unit, amount in view.picture.capacity],
         "outlook": (await outlook_of(reading)).jobs,
+        "help": await reading.questions.help_for(growing) if reading.rights.can_plan else {},
     }
     return Shown(view=view, drawings=drawings)
 

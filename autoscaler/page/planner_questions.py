@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -26,6 +26,12 @@ KEPT_S: Final = 2.0
 """An answer is at most this old."""
 
 MOST_KEPT: Final = 64
+
+HELP_EVERY_S: Final = 5.0
+"""What would give jobs more is asked for one job at a time on the page of all jobs, so often at most."""
+
+HELP_KEPT_S: Final = 60.0
+MOST_HELPED: Final = 8
 
 T = TypeVar("T")
 
@@ -46,6 +52,7 @@ class PlannerQuestions:
         self._clock = clock
         self._turn = asyncio.Lock()
         self._answers: dict[Hashable, tuple[float, Any]] = {}
+        self._helped_at_s = -HELP_EVERY_S
 
     async def outlook(self) -> PlanOutlook:
         """Return what the next plan holds; nothing if it has no answer."""
@@ -60,6 +67,19 @@ class PlannerQuestions:
             return await self._ask(("why", job.key), lambda inputs: why_of(inputs, job))
         except AutoscalerError as error:
             return WhyView(answer=None, problem=str(error))
+
+    async def help_for(self, jobs: Sequence[JobView]) -> Mapping[str, WhyView]:
+        """Return, by NAMESPACE/NAME, what would give the first of these jobs more, as far as it was asked lately.
+
+        Each call asks for one of them at most, the one that was not asked for longest.
+        """
+        few = jobs[:MOST_HELPED]
+        if few and self._clock() - self._helped_at_s >= HELP_EVERY_S:
+            self._helped_at_s = self._clock()
+            await self.why(min(few, key=lambda job: self._answers.get(("why", job.key), (-HELP_KEPT_S, None))[0]))
+        kept = {job.key: self._answers.get(("why", job.key)) for job in few}
+        oldest_s = self._clock() - HELP_KEPT_S
+        return {key: answer[1] for key, answer in kept.items() if answer is not None and answer[0] > oldest_s}
 
     async def what_if(self, changes: WhatIfChanges) -> WhatIfView:
         """Return sizes before and after the changes."""

@@ -56,21 +56,15 @@ def waiting_view(documents: ClusterDocuments) -> WaitingView:
             WaitingJob(position=at, job=job, priority=priorities[job.key], since_s=_since(job))
             for at, job in enumerate(starting[:MOST_SHOWN], start=1)
         ),
-        growing=tuple(
-            job
-            for job in jobs
-            if job.is_reconciled
-            and not job.is_waiting
-            and not job.trainers.pinned
-            and job.trainers.target < job.trainers.max
-        )[:MOST_SHOWN],
+        growing=tuple(job for job in jobs if wants_more(job))[:MOST_SHOWN],
         pods=_waiting_pods(all_pods(documents)),
     )
 
 
-def _wants_more(job: JobView) -> bool:
+def wants_more(job: JobView) -> bool:
+    """True if the job runs and may have more trainers than it goes to."""
     sizes = job.trainers
-    return job.is_reconciled and not job.is_waiting and not sizes.pinned and sizes.target < sizes.max
+    return job.is_reconciled and not job.ending and not job.is_waiting and not sizes.pinned and sizes.target < sizes.max
 
 
 def _since(job: JobView) -> float:
