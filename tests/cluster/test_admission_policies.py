@@ -140,10 +140,14 @@ def test_all_that_the_operator_does_for_a_job_is_let_by(plane, tmp_path):
     with open_admin(plane, cpu="4") as admin, operate(tmp_path, plane, admin) as operator:
         operator.wait_leading()
         plane.kubectl("apply", "-n", JOBS, "-f", "-", stdin=json.dumps(job_of("digits")))
-        ready = ("get", "tj", "digits", "-n", JOBS, "-o", "jsonpath={.status.trainers.ready} {.status.master.ready}")
-        wait_for("it runs", lambda: plane.kubectl(*ready) == "4 1")
+
+        def ready():
+            told = plane.read_job("digits", JOBS).get("status", {})
+            return tuple(told.get(role, {}).get("ready") for role in ("trainers", "master"))
+
+        wait_for("it runs", lambda: ready() == (4, 1))
         plane.kubectl("scale", "tj/digits", "-n", JOBS, "--replicas=2")
-        wait_for("it shrinks", lambda: plane.kubectl(*ready) == "2 1")
+        wait_for("it shrinks", lambda: ready() == (2, 1))
         suspend = json.dumps({"spec": {"runPolicy": {"suspend": True}}})
         plane.kubectl("patch", "tj", "digits", "-n", JOBS, "--type=merge", "-p", suspend)
         core = client.CoreV1Api(admin)

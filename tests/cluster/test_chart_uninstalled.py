@@ -37,8 +37,7 @@ def ready_masters(admin):
 
 
 def trainers(plane):
-    told = json.loads(plane.kubectl("get", "tj", "digits", "-n", JOBS, "-o", "json"))
-    return told.get("status", {}).get("trainers", {}).get("ready", 0)
+    return plane.read_job("digits", JOBS).get("status", {}).get("trainers", {}).get("ready", 0)
 
 
 def test_a_lost_master_comes_back_while_nothing_is_installed(plane, admin, tmp_path):

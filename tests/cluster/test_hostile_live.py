@@ -94,7 +94,7 @@ def test_each_mistake_is_told_with_its_field(plane, admin, operator, names):
         assert jobs[names[case]]["status"]["reason"] == "InvalidSpec"
 
     def are_in_events():
-        events = json.loads(plane.kubectl("get", "events.events.k8s.io", "-n", HOSTILE, "-o", "json"))["items"]
+        events = plane.read(f"/apis/events.k8s.io/v1/namespaces/{HOSTILE}/events")["items"]
         said = {event["regarding"]["name"] for event in events if event["reason"] == "InvalidSpec"}
         return {names[case] for case in mistakes} <= said
 

@@ -69,7 +69,7 @@ def pods(admin, job=None):
 
 
 def job(plane, name):
-    return json.loads(plane.kubectl("get", "tj", name, "-n", JOBS, "-o", "json"))
+    return plane.read_job(name, JOBS)
 
 
 def condition(plane, name, kind):
@@ -91,7 +91,7 @@ def wait_whole(plane, admin, name):
 
 def reasons(plane):
     """Of all events."""
-    return plane.kubectl("get", "events.events.k8s.io", "-n", JOBS, "-o", "jsonpath={.items[*].reason}")
+    return " ".join(plane.event_reasons(JOBS))
 
 
 def names(plane, kind):
@@ -284,9 +284,10 @@ def test_the_budget_follows_an_edit(plane, admin, operator, submit):
     plane.kubectl("patch", "tj", "digits", "-n", JOBS, "--type=merge", "-p", '{"spec":{"trainer":{"minReplicas":3}}}')
 
     def least():
-        return plane.kubectl("get", "pdb", "digits-core", "-n", JOBS, "-o", "jsonpath={.spec.minAvailable}")
+        budget = plane.read(f"/apis/policy/v1/namespaces/{JOBS}/poddisruptionbudgets/digits-core")
+        return budget["spec"]["minAvailable"]
 
-    wait_for("the budget follows", lambda: least() == "4")
+    wait_for("the budget follows", lambda: least() == 4)
 
 
 def test_a_leader_that_was_stopped_writes_nothing_when_it_goes_on(plane, admin, kubeconfig, tmp_path, submit):

@@ -40,7 +40,7 @@ def operator(plane, admin, tmp_path_factory):
 
 
 def status(plane, namespace, job="digits"):
-    return json.loads(plane.kubectl("get", "tj", job, "-n", namespace, "-o", "json")).get("status", {})
+    return plane.read_job(job, namespace).get("status", {})
 
 
 def ready(plane, namespace, job="digits"):
@@ -61,8 +61,7 @@ def test_jobs_of_the_named_namespaces_run_and_the_others_are_not_touched(plane, 
 
     plane.kubectl("patch", "tj", "digits", "-n", "team-b", "--type=merge", "-p", '{"spec":{"trainer":{"replicas":2}}}')
     wait_for("the edit is heard", lambda: ready(plane, "team-b") == 2)
-    reasons = ("get", "events.events.k8s.io", "-n", "team-b", "-o", "jsonpath={.items[*].reason}")
-    wait_for("that is told", lambda: "Shrunk" in plane.kubectl(*reasons))
+    wait_for("that is told", lambda: "Shrunk" in plane.event_reasons("team-b"))
     refused = re.findall(r".*(?:[Ff]orbidden|\b403\b).*", operator.log.read_text(encoding="utf-8"))
     assert refused == []
     for namespace in (*OURS, OTHERS):

@@ -76,7 +76,7 @@ def pods(admin, namespace):
 
 
 def job(plane, name, namespace=JOBS):
-    return json.loads(plane.kubectl("get", "tj", name, "-n", namespace, "-o", "json"))
+    return plane.read_job(name, namespace)
 
 
 def condition(plane, name, kind):

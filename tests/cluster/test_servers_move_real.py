@@ -156,7 +156,7 @@ def test_the_new_one_is_bound_on_its_node_and_outlives_operator_and_predecessor(
 
 def reasons(plane):
     """Of all events."""
-    return plane.kubectl("get", "events.events.k8s.io", "-n", JOBS, "-o", "jsonpath={.items[*].reason}")
+    return " ".join(plane.event_reasons(JOBS))
 
 
 def edl(plane, *words):
