@@ -167,6 +167,28 @@ def test_the_namespace_may_demand_restricted_pods(plane, helm):
     plane.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce-")
 
 
+def test_with_namespaces_the_account_writes_nowhere_else(plane, helm, tmp_path):
+    plane.kubectl("create", "namespace", "vision")
+    helm("install", "--set", "namespaces={vision}")
+    with open_client(plane.kubeconfig) as admin:
+        kubeconfig = write_account_kubeconfig(
+            tmp_path / "operator", admin, authority=plane.authority, namespace=NAMESPACE, account="edl"
+        )
+    with open_client(kubeconfig) as own:
+        wait_for("its right there", lambda: _may(own, "create", "pods", "vision"))
+        wait_for("its right to look everywhere", lambda: _may(own, "list", "pods", "default"))
+        assert not _may(own, "create", "pods", "default")
+        assert not _may(own, "get", "secrets", "default")
+    plane.kubectl("delete", "namespace", "vision", "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def standing(plane):
+    """The release `edl` as its defaults make it, for tests that change nothing in it; they come last in this file."""
+    plane.helm("install", "edl", str(CHART), *IMAGES, "--namespace", NAMESPACE)
+    return plane
+
+
 MAY = [
     ("list", "pods", True),
     ("watch", "nodes", True),
@@ -189,59 +211,41 @@ MAY = [
 ]
 
 
-def test_the_operators_account_may_what_it_needs_and_no_more(plane, helm, tmp_path):
-    helm("install")
-    with open_client(plane.kubeconfig) as admin:
+def test_the_operators_account_may_what_it_needs_and_no_more(standing, tmp_path):
+    with open_client(standing.kubeconfig) as admin:
         kubeconfig = write_account_kubeconfig(
-            tmp_path / "operator", admin, authority=plane.authority, namespace=NAMESPACE, account="edl"
+            tmp_path / "operator", admin, authority=standing.authority, namespace=NAMESPACE, account="edl"
         )
     with open_client(kubeconfig) as own:
         for verb, resource, answer in MAY:
             wait_for(f"{verb} {resource}: {answer}", lambda q=(verb, resource), a=answer: _may(own, *q, "default") == a)
 
 
-def test_the_clusters_own_roles_include_jobs_but_nobodys_status(plane, helm):
+def test_the_clusters_own_roles_include_jobs_but_nobodys_status(standing):
     """Aggregated: whoever may edit Deployments may edit jobs."""
     wanted = {
         "view": {"list": True, "create": False, "deletecollection": False},
         "edit": {"list": True, "create": True, "deletecollection": False},
         "admin": {"list": True, "create": True, "deletecollection": True},
     }
-    helm("install")
     for role, answers in wanted.items():
-        plane.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}")
+        standing.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}")
         for verb, answer in answers.items():
             question = ("auth", "can-i", verb, "trainingjobs.edl.dev", f"--as={role}")
-            wait_for(f"{role} {verb}: {answer}", lambda q=question, a=answer: _says_yes(plane, *q) == a)
+            wait_for(f"{role} {verb}: {answer}", lambda q=question, a=answer: _says_yes(standing, *q) == a)
         status = ("trainingjobs.edl.dev", "--subresource=status", f"--as={role}")
-        wait_for(f"{role} reads status", lambda s=status: _says_yes(plane, "auth", "can-i", "get", *s))
+        wait_for(f"{role} reads status", lambda s=status: _says_yes(standing, "auth", "can-i", "get", *s))
         for verb in ("update", "patch"):
-            assert not _says_yes(plane, "auth", "can-i", verb, *status)
-    plane.kubectl("delete", "rolebinding", *wanted)
+            assert not _says_yes(standing, "auth", "can-i", verb, *status)
+    standing.kubectl("delete", "rolebinding", *wanted)
 
 
-def test_with_namespaces_the_account_writes_nowhere_else(plane, helm, tmp_path):
-    plane.kubectl("create", "namespace", "vision")
-    helm("install", "--set", "namespaces={vision}")
-    with open_client(plane.kubeconfig) as admin:
-        kubeconfig = write_account_kubeconfig(
-            tmp_path / "operator", admin, authority=plane.authority, namespace=NAMESPACE, account="edl"
-        )
-    with open_client(kubeconfig) as own:
-        wait_for("its right there", lambda: _may(own, "create", "pods", "vision"))
-        wait_for("its right to look everywhere", lambda: _may(own, "list", "pods", "default"))
-        assert not _may(own, "create", "pods", "default")
-        assert not _may(own, "get", "secrets", "default")
-    plane.kubectl("delete", "namespace", "vision", "--wait=false")
-
-
-def test_the_planner_may_be_asked_with_the_charts_role_and_no_more(plane, helm, tmp_path):
+def test_the_planner_may_be_asked_with_the_charts_role_and_no_more(standing, tmp_path):
     """`edl plan` names what is missing and the role; with that it works, and nothing else is opened by it."""
-    helm("install")
-    plane.kubectl("create", "serviceaccount", "analyst", "-n", "default")
-    with open_client(plane.kubeconfig) as admin:
+    standing.kubectl("create", "serviceaccount", "analyst", "-n", "default")
+    with open_client(standing.kubeconfig) as admin:
         kubeconfig = write_account_kubeconfig(
-            tmp_path / "analyst", admin, authority=plane.authority, namespace="default", account="analyst"
+            tmp_path / "analyst", admin, authority=standing.authority, namespace="default", account="analyst"
         )
     refused = _edl("plan", kubeconfig=kubeconfig)
     assert refused.returncode == 4
@@ -250,14 +254,14 @@ def test_the_planner_may_be_asked_with_the_charts_role_and_no_more(plane, helm, 
     assert "--clusterrole=edl-planner-view" in refused.stderr
 
     account = "--serviceaccount=default:analyst"
-    plane.kubectl("create", "clusterrolebinding", "analysts", "--clusterrole=edl-planner-view", account)
+    standing.kubectl("create", "clusterrolebinding", "analysts", "--clusterrole=edl-planner-view", account)
     asked = wait_for("the right", lambda: (ok := _edl("plan", kubeconfig=kubeconfig)).returncode == 0 and ok)
     assert "the policy is that of ConfigMap edl-system/edl-policy" in asked.stderr
     assert "left out" not in asked.stderr
     for question in (("get", "pods/log"), ("get", "secrets"), ("list", "configmaps"), ("delete", "pods")):
-        assert not _says_yes(plane, "auth", "can-i", *question, "--as=system:serviceaccount:default:analyst")
-    plane.kubectl("delete", "clusterrolebinding", "analysts")
-    plane.kubectl("delete", "serviceaccount", "analyst", "-n", "default")
+        assert not _says_yes(standing, "auth", "can-i", *question, "--as=system:serviceaccount:default:analyst")
+    standing.kubectl("delete", "clusterrolebinding", "analysts")
+    standing.kubectl("delete", "serviceaccount", "analyst", "-n", "default")
 
 
 def _edl(*words, kubeconfig):
