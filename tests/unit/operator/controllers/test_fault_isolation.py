@@ -44,7 +44,7 @@ NOT_PER_JOB = (
 
 
 USUAL_S = 30
-AT_ONCE = 4  # faults in one story, each in a job of its own
+AT_ONCE = 16  # faults in one story, each in a job of its own
 UNTOLD = frozenset(
     {
         *("_where", "count_error"),  # of the metric by which this test is told
