@@ -11,6 +11,8 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.side_by_side import outside_parts
+
 UNTIMED = settings(deadline=None, suppress_health_check=(HealthCheck.too_slow,))  # the machine may be slow, or pause
 
 settings.register_profile("ci", UNTIMED, derandomize=True)  # the same cases in every run
@@ -22,8 +24,10 @@ TORCH_LEFT_OUT = "LEFT OUT: torch is not installed (make frameworks)"
 BROWSER_LEFT_OUT = "LEFT OUT: chromium is not installed (apt-get install chromium)"
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """Such a test imports torch in its body, so it can be collected without."""
+    check_marks(items)
     missing = {
         "torch": TORCH_LEFT_OUT if find_spec("torch") is None else "",
         "browser": BROWSER_LEFT_OUT if shutil.which("chromium") is None else "",
@@ -32,6 +36,12 @@ def pytest_collection_modifyitems(items):
         for item in items if reason else ():
             if item.get_closest_marker(mark):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def check_marks(items):
+    """`make test` looks for the mark `cluster` in two folders alone.  Raises pytest.UsageError."""
+    if lost := outside_parts(item.nodeid for item in items if item.get_closest_marker("cluster")):
+        raise pytest.UsageError(f"marked `cluster` in a folder that tests/side_by_side.py does not name: {lost}")
 
 
 def pytest_terminal_summary(terminalreporter):

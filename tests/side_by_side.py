@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +37,11 @@ POLL_S: Final = 0.1
 LOWER: Final = 10  # the priority (nice) of what only computes, by so much
 LOWEST: Final = 19
 NO_TESTS: Final = 5  # pytest's exit code when nothing was chosen
+OF_CLUSTER: Final = ("tests/cluster", "tests/chart")
+"""Where the mark `cluster` may stand (tests/conftest.py refuses it elsewhere): no other folder is read for it."""
 OF_PROCESSES: Final = ("tests/integration", "tests/chaos", "tests/browser")
+OF_MEMBERS: Final = tuple(f"tests/integration/{name}" for name in ("master", "store", "trainer_sdk"))
+"""Masters, trainers and servers, and their etcd; the others are of whole runs and of what is around them."""
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _WRONG: Final = re.compile(r"(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$")
 
@@ -52,17 +56,30 @@ class Part:
 
 
 def parts(*, is_quick: bool) -> tuple[Part, ...]:
-    """By the mark `cluster` first, then by folder: what is in no named folder computes."""
+    """By the mark `cluster` first, then by folder: what is in no named folder computes.
+
+    Tests of processes are two parts, since they wait half of their time: one waits while the other one works.
+    """
     colour = f"--color={'yes' if _is_terminal() else 'no'}"
     pytest = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.slowest", colour)
-    elsewhere = tuple(f"--ignore={folder}" for folder in OF_PROCESSES)
     others = (*pytest, "-m", "not cluster")
-    cluster = Part(name="cluster", command=(*pytest, "-m", "cluster", "tests"))
+    cluster = Part(name="cluster", command=(*pytest, "-m", "cluster", *OF_CLUSTER))
     return (
         *(() if is_quick else (cluster,)),
-        Part(name="processes", command=(*others, *OF_PROCESSES)),
-        Part(name="computing", command=(*others, *elsewhere, "tests"), gives_way=True),
+        Part(name="members", command=(*others, *OF_MEMBERS)),
+        Part(name="runs", command=(*others, *_without(OF_MEMBERS), *OF_PROCESSES)),
+        Part(name="computing", command=(*others, *_without(OF_PROCESSES), "tests"), gives_way=True),
     )
+
+
+def outside_parts(marked: Iterable[str]) -> list[str]:
+    """Those node ids of tests with the mark `cluster` that no part would run."""
+    folders = tuple(f"{folder}/" for folder in OF_CLUSTER)
+    return [test for test in marked if not test.startswith(folders)]
+
+
+def _without(folders: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"--ignore={folder}" for folder in folders)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from autoscaler.etcd_server.build import CHECKOUT
-from tests.side_by_side import Part, SideBySide, parts
+from tests.side_by_side import OF_CLUSTER, OF_MEMBERS, OF_PROCESSES, Part, SideBySide, outside_parts, parts
 from tests.slowest import MARK, slowest_lines
 
 DEADLINE_S = 100.0
@@ -126,7 +126,7 @@ def test_what_computes_gives_way():
     """Its processes, and its session where the kernel weighs those."""
     first, second = (NICENESS.format(lower=lower) for lower in (0, 10))
     _, lines = run(python("one", first), python("two", second, gives_way=True))
-    (one, one_group), (two, two_group) = sorted(line.split()[-2:] for line in lines if "| nice" in line)
+    (one, one_group), (two, two_group) = (line.split()[-2:] for line in sorted(lines) if "| nice" in line)
     assert int(two) == min(int(one) + 10, 19)
     assert (one_group, two_group) == ("none", "none") or int(two_group) >= int(one_group) + 10
 
@@ -196,9 +196,24 @@ def test_nothing_is_left_when_it_is_killed():
 
 
 def test_every_test_is_in_one_part(pytestconfig):
-    """`cluster` or not; of the others, two folders and the rest."""
-    cluster, processes, computing = (part.command for part in parts(is_quick=False))
-    assert (cluster[-3:], processes[-4:-2]) == (("-m", "cluster", "tests"), ("-m", "not cluster"))
-    named = processes[-2:]
-    assert computing[-5:] == ("-m", "not cluster", *(f"--ignore={folder}" for folder in named), "tests")
-    assert all((pytestconfig.rootpath / folder).is_dir() for folder in named)
+    """`cluster` or not; of the others two folders, one of them in two halves, and the rest."""
+    told = {part.name: part.command[part.command.index("tests.slowest") + 2 :] for part in parts(is_quick=False)}
+    others = ("-m", "not cluster")
+    assert told == {
+        "cluster": ("-m", "cluster", *OF_CLUSTER),
+        "members": (*others, *OF_MEMBERS),
+        "runs": (*others, *(f"--ignore={one}" for one in OF_MEMBERS), *OF_PROCESSES),
+        "computing": (*others, *(f"--ignore={one}" for one in OF_PROCESSES), "tests"),
+    }
+    assert "cluster" not in {part.name for part in parts(is_quick=True)}
+    assert all((pytestconfig.rootpath / folder).is_dir() for folder in (*OF_CLUSTER, *OF_MEMBERS, *OF_PROCESSES))
+    assert all(folder.startswith("tests/integration/") for folder in OF_MEMBERS)
+
+
+def test_a_test_of_the_cluster_outside_its_folders_is_refused():
+    """No part would run it: collecting it is an error (tests/conftest.py)."""
+    right = [f"{folder}/test_a.py::test_b" for folder in OF_CLUSTER]
+    assert outside_parts([*right, "tests/unit/test_a.py::test_b", "tests/clusters/test_c.py::test_d"]) == [
+        "tests/unit/test_a.py::test_b",
+        "tests/clusters/test_c.py::test_d",
+    ]
