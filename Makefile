@@ -97,7 +97,7 @@ SEED ?=
 test-deep: $(STAMP) ## the properties on other random cases each time, for minutes (SEED=N repeats a run)
 	@seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); again="make test-deep SEED=$$seed"; \
 		echo "'$$again' repeats this run"; export EDL_HYPOTHESIS=$${EDL_HYPOTHESIS:-random}; \
-		$(BIN)/pytest tests/property --hypothesis-seed=$$seed $(ARGS) || { echo "again: $$again"; exit 1; }
+		$(BIN)/pytest tests/property tests/unit -m hypothesis --hypothesis-seed=$$seed $(ARGS) || { echo "again: $$again"; exit 1; }
 
 .PHONY: e2e
 e2e: $(STAMP) ## real containers on two real nodes; needs Linux and root (ARGS="-k name" picks)

@@ -15,7 +15,7 @@ from tests.side_by_side import outside_parts
 
 UNTIMED = settings(deadline=None, suppress_health_check=(HealthCheck.too_slow,))  # the machine may be slow, or pause
 
-settings.register_profile("ci", UNTIMED, derandomize=True)  # the same cases in every run
+settings.register_profile("ci", UNTIMED, max_examples=50, derandomize=True)  # the same cases in every run
 settings.register_profile("random", UNTIMED, max_examples=200, print_blob=True)  # other ones in each run
 settings.register_profile("deep", UNTIMED, max_examples=1_000, print_blob=True)
 settings.load_profile(os.environ.get("EDL_HYPOTHESIS", "ci"))

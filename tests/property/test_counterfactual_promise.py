@@ -17,7 +17,7 @@ from tests.property.planner_cases import Driver
 from tests.property.planner_checks import can_place, free_on, is_over_quota, pods_of_step
 from tests.property.planner_draws import clusters, gated_policies, open_policies, policies, stories
 
-DEPTH = settings.default.max_examples // 100  # 10 in the deep profile
+DEPTH = settings.default.max_examples / 100  # 0.5 in `make test`, 10 in the deep profile
 
 
 def smaller(change, moment, missing):  # noqa: C901 - one case for each
@@ -81,7 +81,7 @@ def lived(cluster, story, policy):
     return PlanInputs(view=cluster.view(history=driver.history), policy=policy, now_s=cluster.now())
 
 
-@settings(max_examples=40 * DEPTH)
+@settings(max_examples=int(40 * DEPTH))
 @given(clusters(), stories(), gated_policies)
 def test_every_answer_is_exact(cluster, story, policy):
     """A8, with windows on: singles, pairs and time."""
@@ -94,7 +94,7 @@ def test_every_answer_is_exact(cluster, story, policy):
             check_answer(moment, explanation, answer)
 
 
-@settings(max_examples=40 * DEPTH)
+@settings(max_examples=int(40 * DEPTH))
 @given(clusters(has_limits=False), stories(), open_policies)
 def test_an_active_job_has_an_answer(cluster, story, policy):
     """With room for everybody and a larger maximum every job would be larger; so something is always named.
@@ -112,7 +112,7 @@ def test_an_active_job_has_an_answer(cluster, story, policy):
             assert explanation.answers, explanation
 
 
-@settings(max_examples=60 * DEPTH)
+@settings(max_examples=int(60 * DEPTH))
 @given(clusters(), stories(), policies(has_gates=False, has_device_reserve=False))
 def test_every_bottleneck_is_true(cluster, story, policy):  # noqa: C901 - one case for each
     """At rest one more step really fails, for the reason that is named."""

@@ -34,7 +34,7 @@ from autoscaler.snapshots.codec import decode, encode
 from tests.property.planner_cases import Driver
 from tests.property.planner_draws import clusters, jobs, stories
 
-DEPTH = settings.default.max_examples // 100  # 10 in the deep profile
+DEPTH = settings.default.max_examples / 100  # 0.5 in `make test`, 10 in the deep profile
 SCALARS = {
     int: st.integers(0, 2**63 - 1),
     float: st.floats(0, 1e12),
@@ -94,7 +94,7 @@ def read_back(snapshot):
     return parse_document(format_document(to_document(snapshot)))
 
 
-@settings(max_examples=60 * DEPTH)
+@settings(max_examples=int(60 * DEPTH))
 @given(views, policies, SCALARS[float])
 def test_what_is_saved_is_read_back(view, policy, now_s):
     """Every field, amounts up to 2^63 - 1 and names of any letters among them."""
@@ -102,7 +102,7 @@ def test_what_is_saved_is_read_back(view, policy, now_s):
     assert read_back(snapshot) == snapshot
 
 
-@settings(max_examples=60 * DEPTH)
+@settings(max_examples=int(60 * DEPTH))
 @given(clusters(), stories())
 def test_a_saved_moment_plans_as_the_moment_did(cluster, story):
     """Pods, history and all: `plan` answers the same (A5), so a bug report is one file."""
@@ -133,7 +133,7 @@ def with_changed(plain, path, change):
     return copy
 
 
-@settings(max_examples=60 * DEPTH)
+@settings(max_examples=int(60 * DEPTH))
 @given(clusters(max_nodes=2), stories(max_events=2), st.data())
 def test_a_harmed_file_is_read_as_something_or_refused_by_its_field(cluster, story, data):
     """No wrong type anywhere ends in a traceback; cut off anywhere, it is refused."""
