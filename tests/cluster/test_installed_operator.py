@@ -38,16 +38,24 @@ def admin(plane):
         yield api
 
 
-@pytest.fixture
-def kubeconfig(plane, admin, tmp_path):
-    return write_operator_kubeconfig(tmp_path / "operator.kubeconfig", plane, admin)
+@pytest.fixture(scope="module")
+def kubeconfig(plane, admin, tmp_path_factory):
+    return write_operator_kubeconfig(tmp_path_factory.mktemp("rights") / "operator.kubeconfig", plane, admin)
 
 
-@pytest.fixture
-def operator(kubeconfig, tmp_path, request):
-    with OperatorProcess("one", tmp_path, kubeconfig, lease=LEASE) as process:
+@pytest.fixture(scope="module")
+def operator_of_all(kubeconfig, tmp_path_factory):
+    with OperatorProcess("one", tmp_path_factory.mktemp("operator"), kubeconfig, lease=LEASE) as process:
         yield process
     print(process.log.read_text(encoding="utf-8")[-6000:])
+
+
+@pytest.fixture
+def operator(operator_of_all):
+    """It runs on from test to test: one that is killed leaves a Lease, until whose end the next one waits."""
+    if operator_of_all.program.has_ended():
+        operator_of_all.start()
+    return operator_of_all
 
 
 @pytest.fixture
@@ -290,8 +298,11 @@ def test_the_budget_follows_an_edit(plane, admin, operator, submit):
     wait_for("the budget follows", lambda: least() == 4)
 
 
-def test_a_leader_that_was_stopped_writes_nothing_when_it_goes_on(plane, admin, kubeconfig, tmp_path, submit):
+def test_a_leader_that_was_stopped_writes_nothing_when_it_goes_on(
+    plane, admin, operator_of_all, kubeconfig, tmp_path, submit
+):
     """SIGSTOP, another one leads, SIGCONT: the first one stands by."""
+    operator_of_all.kill()  # one of these two shall lead
     with (
         OperatorProcess("first", tmp_path, kubeconfig, lease=LEASE) as first,
         OperatorProcess("second", tmp_path, kubeconfig, lease=LEASE) as second,

@@ -67,6 +67,9 @@ class Program:
         self._process.kill()
         self._process.wait()
 
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
     def wait(self, budget_s: float) -> int:
         """Its exit code, once it has ended.  Raises TimeoutExpired."""
         return self._process.wait(budget_s)
