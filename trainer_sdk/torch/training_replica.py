@@ -52,15 +52,17 @@ class TrainingReplica(TorchReplica):
     def digests(self) -> Mapping[str, int]:
         """Of parameters, of buffers of what is trained, and of optimizers' slots: tensors that only a step changes.
 
+        Not of the extra state that a module adds to these, which nothing agrees on: it may be of its process.
         Not of rates and schedules, which a script may have set for the step in hand at some trainers and not yet at
         others; where they differ, the parameters do with the next step.  Nor of parts of the script's own.
         """
         tensors: dict[str, Any] = {}
         for name, part in self._parts.items():
             if isinstance(part, torch.nn.Module):
-                kept = {key for key, _ in part.named_parameters(remove_duplicate=False)}
-                held = part.state_dict().items()
-                tensors.update({f"{name}.{key}": one for key, one in held if key in kept or name in self._synced})
+                same = {key for key, _ in part.named_parameters(remove_duplicate=False)}
+                if name in self._synced:
+                    same |= {key for key, _ in part.named_buffers(remove_duplicate=False)}
+                tensors.update({f"{name}.{key}": one for key, one in part.state_dict().items() if key in same})
             elif isinstance(part, torch.optim.Optimizer):
                 tensors.update(_slots(part, name))
         return digest_tensors({key: one for key, one in tensors.items() if isinstance(one, torch.Tensor)})

@@ -36,9 +36,21 @@ def test_order_of_the_elements_counts():
     assert digest(held.view(2, -1)) == digest(held.view(2, -1).T.contiguous().T)
 
 
+class Calibrated(torch.nn.Linear):
+    """A layer whose state has more than parameters and buffers: what this process has measured, a tensor."""
+
+    measured = 0.0
+
+    def get_extra_state(self):
+        return torch.tensor([self.measured])
+
+    def set_extra_state(self, state):
+        self.measured = state.item()
+
+
 def replica():
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), Calibrated(4, 2))
     optimizer = torch.optim.Adam(model.parameters())
     made = TrainingReplica({"model": model, "optimizer": optimizer})
     made.gate.is_open = True
@@ -62,3 +74,16 @@ def test_digests_of_a_replica_are_of_what_a_step_changes():
     after = made.digests()
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"model.0.weight", "model.1.running_mean", "optimizer.1.exp_avg"}
+
+
+def test_extra_state_of_a_module_is_not_compared_and_travels():
+    """It may differ by rank, as a cache or a timer does.  Whoever joins takes it with the replica all the same."""
+    (made, model, _), (other, theirs, _) = replica(), replica()
+    model[2].measured = 3.5
+    assert "2._extra_state" in model.state_dict()
+    assert made.digests() == other.digests()
+    other.restore(made.capture())
+    assert theirs[2].measured == 3.5
+    with torch.no_grad():
+        model[2].bias[0] += 1
+    assert made.digests() != other.digests()
