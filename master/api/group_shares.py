@@ -39,6 +39,15 @@ def step_of(dataset: DatasetSpec, position: int) -> int:
     return epoch * steps_per_epoch(dataset) + place // dataset.batch_size
 
 
+def takers_wait(dataset: DatasetSpec, step: int) -> bool:
+    """True if who takes the state has no share of this step, should it be the first one of its generation (rule 63).
+
+    Its script runs with records of the step before meanwhile, which are trained, so that no poison record is read at
+    two ranks.  The first step of an epoch has none before it: there who takes the state has its share.
+    """
+    return step % steps_per_epoch(dataset) > 0
+
+
 def data_of(dataset: DatasetSpec, step: int) -> PositionSet:
     """Positions of the first `step` steps, trained or skipped."""
     if step == 0:
@@ -56,7 +65,8 @@ def shares(record: Generation, positions: PositionSet, *, is_first: bool = False
 
     Consecutive parts in proportion to the members' weights; a part may be empty, and holds a single position only where
     it cannot be helped: batch normalisation has no variance of one record.  In the generation's first step
-    (`is_first`) who takes the state has no part: the others compute while it does.  Suspects go to one rank, which has
+    (`is_first`, unless it begins an epoch: `takers_wait`) who takes the state has no part: the others compute while it
+    does.  Suspects go to one rank, which has
     nothing else, so that its loss tells something of them.
     """
     todo = positions - record.quarantine

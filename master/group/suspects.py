@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from master.api.group_shares import data_of, shares, step_of, step_positions, total_steps
+from master.api.group_shares import data_of, shares, step_of, step_positions, takers_wait, total_steps
 from master.api.messages.from_members import Failed
 from master.api.messages.generations import Generation, StateId
 from master.api.positions import EMPTY, PositionSet
@@ -64,7 +64,8 @@ def _share_of(state: GroupState, key: MemberKey, done: Iterable[StateId]) -> Pos
         return share
     for step, is_first in {(one.step, one.generation != record.number) for one in done}:
         if step < total_steps(dataset):
-            parts = shares(record, step_positions(dataset, step), is_first=is_first)
+            waits = is_first and takers_wait(dataset, step)
+            parts = shares(record, step_positions(dataset, step), is_first=waits)
             share |= parts[ranks.index(key)]
     return share
 

@@ -1,7 +1,7 @@
 """A group member whose model counts how often each record was trained: `group_counter.py FOLDER MASTER ORDINAL`.
 
 FOLDER has a folder `sockets` of mode 0700 and the checkpoints; the result is NAME.json there.  The file `poison` names
-a position that kills whoever trains it; with the file `raises` the script raises first.  With the file `hook` there is
+a position that kills whoever reads it; with the file `raises` the script raises first.  With the file `hook` there is
 a final hook: it adds a line to `hooked`, kills its process if that is the first line, and else ends once the file
 `saved` is there.  Whoever finds the file `evaluate` between two steps removes it and evaluates for a while.  Trainer 1
 hangs in its step while the file `hang-1` is there, and so on.  With the file `compiles-1` trainer 1 takes long over the
@@ -108,7 +108,7 @@ def train(session: Session, replica: Counter, folder: Path, ordinal: int) -> int
     redone, has_compiled = 0, not (folder / f"compiles-{ordinal}").exists()
     while (share := steps.next_step()) is not None:
         redone += share.is_redo
-        if poison in share.positions:
+        if poison in share.positions | share.spare:
             if (folder / "raises").exists():
                 raise PoisonError
             os.kill(os.getpid(), signal.SIGKILL)

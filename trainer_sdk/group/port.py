@@ -134,7 +134,7 @@ class StepShare:
     generation: int
     is_redo: bool = False  # the step was given before, and dropped
     sample: PositionSet = EMPTY  # of the step before: read by all ranks, whose digests are compared in `end_step`
-    spare: PositionSet = EMPTY  # without a share: records of the step that a script may run with, and that do not count
+    spare: PositionSet = EMPTY  # without a share: trained records that a script may run with, and that do not count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

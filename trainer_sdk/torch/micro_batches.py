@@ -20,16 +20,16 @@ class MicroBatch:
 def micro_batches(share: StepShare, size: int | None) -> tuple[MicroBatch, ...]:
     """The share in as few parts of at most `size` records as can be, equally long but for one record; None: in one.
 
-    Without a share the script runs with spare records, so that a loop makes as many rounds as it expects.  There is no
-    part at all when the whole job is quarantined.
+    Without a share the script runs with spare records, so that a loop makes as many rounds as it expects, in parts of
+    the same size.  There is no part at all when the whole job is quarantined.
     """
-    if not share.positions:
-        return (MicroBatch(positions=share.spare, weight=0.0, is_last=True),) if share.spare else ()
-    count = len(share.positions)
-    number = 1 if size is None else -(-count // size)
-    parts, rest = [], share.positions
+    rest, divisor = share.positions or share.spare, share.records if share.positions else 0
+    count = len(rest)
+    number = -(-count // (size or max(1, count)))
+    parts: list[MicroBatch] = []
     for place in range(number):
         part = rest.first(count * (place + 1) // number - count * place // number)
         rest -= part
-        parts.append(MicroBatch(positions=part, weight=len(part) / share.records, is_last=place == number - 1))
+        weight = len(part) / divisor if divisor else 0.0
+        parts.append(MicroBatch(positions=part, weight=weight, is_last=place == number - 1))
     return tuple(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from master.api.group_shares import shares, step_positions, steps_per_epoch, total_steps
+from master.api.group_shares import shares, step_positions, steps_per_epoch, takers_wait, total_steps
 from master.api.messages.generations import Generation, StateId
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.group.core.control_words import StepWord, layout_digest
@@ -37,7 +37,8 @@ def expected_share(state: MemberState, step: int) -> StepShare | None:
         return None
     positions = step_positions(state.dataset, step)
     rank = state.rank
-    mine = shares(record, positions, is_first=_is_first(state, step))[rank]
+    waits = _is_first(state, step) and takers_wait(state.dataset, step)
+    mine = shares(record, positions, is_first=waits)[rank]
     usual = mine or shares(record, positions)[rank]
     return StepShare(
         step=step,
@@ -48,18 +49,22 @@ def expected_share(state: MemberState, step: int) -> StepShare | None:
         size=len(record.members),
         generation=record.number,
         is_redo=step <= state.newest_given,
-        spare=EMPTY if mine else usual or _spare(state, step),
+        spare=EMPTY if mine else _spare(state, step, len(usual)),
         sample=_sample(state, step),
     )
 
 
-def _spare(state: MemberState, step: int) -> PositionSet:
-    """Two records, which no batch normalisation refuses: of this step, or of the first one that has some to train."""
-    record = state.record
+def _spare(state: MemberState, step: int, count: int) -> PositionSet:
+    """So many records, two at least, which no batch normalisation refuses, of the step before: these are trained.
+
+    What another rank trains in this step might be a poison record, and would take two processes.  Of the job's first
+    step, or after one with no record to train, two of this step, or of the first one that has some.
+    """
+    record, steps = state.record, range(total_steps(state.dataset))
     assert record is not None
-    for one in (*range(step, total_steps(state.dataset)), *range(step)):
+    for one in (*steps[max(0, step - 1) : step], *steps[step:], *steps[:step]):
         if some := step_positions(state.dataset, one) - record.quarantine - record.suspects:
-            return some.first(2)
+            return some.first(max(2, count) if one < step else 2)
     return EMPTY
 
 

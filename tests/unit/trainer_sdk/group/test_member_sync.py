@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.group_shares import shares, step_positions
+from master.api.group_shares import shares, step_positions, total_steps
 from master.api.identities import Incarnation, ManifestId
 from master.api.messages.generations import (
     BrokenGeneration,
@@ -97,18 +97,45 @@ def test_who_has_taken_the_state_passes_it_on_before_it_trains():
     assert isinstance(next_work(state), GiveStep)
 
 
-def test_who_takes_the_state_runs_the_first_step_with_records_that_count_for_others():
-    """Rule 63: it has no share, and its script runs with what will be its share, so that shapes are those to come."""
-    record = record_of(2, 0, 1)
-    members = (record.members[0], replace(record.members[1], takes_state=True))
-    record = replace(record, members=members)
-    entries = (entry(record, sid(1, 3)), entry(record, None))
-    listed = (GroupConnected(number=2), StatesGathered(number=2, entries=entries))
-    state, _ = feed(fresh(1), NewGeneration(record=record), *listed)
-    state, _ = feed(state, StateTaken(number=2, state=sid(1, 3), skipped=EMPTY))
-    first, second = share_of(state), expected_share(state, 4)
-    assert (first.positions, first.spare) == (EMPTY, shares(record, step_positions(DATASET, 3))[1])
-    assert second.positions == shares(record, step_positions(DATASET, 4))[1]
+def joined(step, me, *, members=2, **parts):
+    """Member `me` in the first step of a generation whose last member takes the state of this step."""
+    record = record_of(2, *range(members))
+    last = replace(record.members[-1], takes_state=True)
+    record = replace(record, members=(*record.members[:-1], last), **parts)
+    held = (*(entry(record, sid(1, step)) for _ in record.members[1:]), entry(record, None))
+    state = fresh(me) if me == members - 1 else replace(fresh(me), state=sid(1, step), is_fresh=False)
+    state, _ = feed(
+        state, NewGeneration(record=record), GroupConnected(number=2), StatesGathered(number=2, entries=held)
+    )
+    return feed(state, StateTaken(number=2, state=sid(1, step), skipped=EMPTY))[0] if me == members - 1 else state
+
+
+def test_who_takes_the_state_runs_the_first_step_with_records_that_are_trained():
+    """Rule 63: it has no share, and its script runs with as many records as it will have, so that shapes are those to
+    come; they are of the step before, for one of its own may be a poison record that another rank trains.
+    """
+    state = joined(4, me=1)
+    first, second = share_of(state), expected_share(state, 5)
+    usual = shares(state.record, step_positions(DATASET, 4))[1]
+    assert (first.positions, first.spare) == (EMPTY, step_positions(DATASET, 3).first(len(usual)))
+    assert second.positions == shares(state.record, step_positions(DATASET, 5))[1]
+
+
+@pytest.mark.parametrize("members", [2, 3])
+@pytest.mark.parametrize("step", range(1, total_steps(DATASET)))
+def test_record_of_the_first_step_of_a_generation_is_in_one_process_alone(step, members):
+    """A poison record takes one process with it, also beside a joiner, and at the beginning of an epoch."""
+    given = [share_of(joined(step, me=rank, members=members)) for rank in range(members)]
+    in_hand = [position for one in given for position in one.positions | one.spare]
+    for position in step_positions(DATASET, step):
+        assert in_hand.count(position) == 1
+
+
+def test_rank_without_a_share_runs_with_two_trained_records():
+    """More trainers than records, in the middle of an epoch."""
+    state = synced(step=5, members=(0, 1, 2))
+    share = share_of(state)
+    assert (share.positions, share.spare) == (EMPTY, step_positions(DATASET, 4).first(2))
 
 
 def test_first_state_is_one_members_and_named_by_its_generation():
