@@ -150,7 +150,7 @@ VARIABLES: Final = (
         name="EDL_SHARES",
         readers="master",
         meaning="`Measured`: in a group, a trainer that computes more slowly gets fewer records of each step, between "
-        "half and one and a half of an equal share; set it in the master's template",
+        "half and one and a half of an equal share; of spec.group.shares",
         default="`Equal`",
         example="Measured",
     ),

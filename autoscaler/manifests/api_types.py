@@ -116,6 +116,13 @@ def too_many_copies(copies: int, most_servers: int) -> tuple[str, str]:
     return f"is {copies}, but the job has at most {most}", f"raise maxReplicas to {copies} or more, or remove copies"
 
 
+class GroupShares(StrEnum):
+    """Shares of a step's records that a group's trainers have: EDL_SHARES of the master (ADR 0296)."""
+
+    EQUAL = "Equal"
+    MEASURED = "Measured"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSpec:
     """Every trainer of the job holds the model, and all make each step together (protocol-collective.md 63).
@@ -124,7 +131,13 @@ class GroupSpec:
     """
 
     global_batch: int | None = None
+    shares: GroupShares = GroupShares.EQUAL
 
+
+MEASURED_ALONE: Final = (
+    "is Measured, but the job has at most one trainer",
+    "raise spec.trainer.maxReplicas, or remove shares: a trainer alone has every record",
+)
 
 GROUP_BESIDE_SERVERS: Final = (
     "cannot be combined with parameterServer",

@@ -12,7 +12,14 @@ from typing import Final
 
 from autoscaler.domain import NOTHING, Shape, TrainerSpec
 from autoscaler.domain.jobs import SIZES_BESIDE_POWERS, STEP_BESIDE_SIZES, find_size_problem, is_power_of_two
-from autoscaler.manifests.api_types import CORE_CLASS, GROUP_BESIDE_SERVERS, MOST_COPIES, too_many_copies
+from autoscaler.manifests.api_types import (
+    CORE_CLASS,
+    GROUP_BESIDE_SERVERS,
+    MEASURED_ALONE,
+    MOST_COPIES,
+    GroupShares,
+    too_many_copies,
+)
 from autoscaler.manifests.documents import Document, PathStep
 from autoscaler.manifests.field_errors import FieldError, did_you_mean
 from autoscaler.manifests.ignored_fields import template_paths, value_at
@@ -176,8 +183,13 @@ def _check_group(document: Document) -> Iterator[FieldError]:
     spec = value_at(document.content, ("spec",))
     if not isinstance(spec, Mapping):
         return
-    if isinstance(spec.get("group"), Mapping) and spec.get("parameterServer") is not None:
+    group = spec.get("group")
+    if not isinstance(group, Mapping):
+        return
+    if spec.get("parameterServer") is not None:
         yield document.field_error(("spec", "group"), *GROUP_BESIDE_SERVERS)
+    if group.get("shares") == GroupShares.MEASURED and _integer(document, "spec", "trainer", "maxReplicas") == 1:
+        yield document.field_error(("spec", "group", "shares"), *MEASURED_ALONE)
 
 
 def _check_roles(document: Document) -> Iterator[FieldError]:

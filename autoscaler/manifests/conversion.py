@@ -10,6 +10,7 @@ from autoscaler.manifests.api_types import (
     TRAINERS_PER_SERVER,
     AfterServerLoss,
     CheckpointSpec,
+    GroupShares,
     GroupSpec,
     JobSpec,
     MasterRole,
@@ -69,7 +70,7 @@ def build_spec(
         ),
         trainer=trainer,
         server=server,
-        group=None if fields.group is None else GroupSpec(global_batch=fields.group.global_batch),
+        group=None if fields.group is None else _build_group(fields.group),
         master=master,
         checkpoint=CheckpointSpec(
             uri=fields.checkpoint.uri,
@@ -80,6 +81,10 @@ def build_spec(
         mode=Mode(fields.mode),
         queue_name=fields.queue_name,
     )
+
+
+def _build_group(fields: document_schema.GroupModel) -> GroupSpec:
+    return GroupSpec(global_batch=fields.global_batch, shares=GroupShares(fields.shares))
 
 
 def build_trainer(sizes: document_schema.TrainerSizes, template: Template) -> TrainerRole[Template]:

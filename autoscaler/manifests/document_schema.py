@@ -180,6 +180,7 @@ class CheckpointModel(StrictModel):
 
 class GroupModel(StrictModel):
     global_batch: Annotated[Int | None, BeforeValidator(_no_null)] = Field(default=None, alias="globalBatch", ge=1)
+    shares: Literal["Equal", "Measured"] = "Equal"
 
 
 class JobFields(StrictModel):

@@ -93,6 +93,21 @@ BAD = {
         "spec.group.globalBatch",
         "equal to 2147483647",
     ),
+    "shares of another kind": (
+        {"spec.parameterServer": GONE, "spec.group": {"shares": "Fair"}},
+        "spec.group.shares",
+        "Measured",
+    ),
+    "measured shares of one trainer": (
+        {
+            "spec.parameterServer": GONE,
+            "spec.group": {"shares": "Measured"},
+            f"{TRAINER}.minReplicas": 1,
+            f"{TRAINER}.maxReplicas": 1,
+        },
+        "spec.group.shares",
+        "at most one trainer",
+    ),
     "servers min > max": (
         {"spec.parameterServer.minReplicas": 5},
         "spec.parameterServer.minReplicas",
@@ -269,6 +284,7 @@ def test_what_is_left_out_has_its_default(jobs, namespace):
         {f"{TRAINER}.sizes": [2, 4, 8], f"{TRAINER}.step": 1, f"{TRAINER}.perNode": 2, f"{TRAINER}.replicas": 4},
         {"spec.parameterServer": GONE, "spec.group": {}},
         {"spec.parameterServer": GONE, "spec.group": {"globalBatch": 256}, f"{TRAINER}.sizes": [2, 8]},
+        {"spec.parameterServer": GONE, "spec.group": {"shares": "Measured"}},
     ],
 )
 def test_listed_sizes_and_groups_are_accepted(jobs, edits):

@@ -7,7 +7,7 @@ import pytest
 
 from autoscaler.domain import Resources
 from autoscaler.manifests import InvalidManifestError, parse_files
-from autoscaler.manifests.api_types import TRAINERS_PER_SERVER, AfterServerLoss, GroupSpec
+from autoscaler.manifests.api_types import TRAINERS_PER_SERVER, AfterServerLoss, GroupShares, GroupSpec
 
 MOST = 2**31 - 1
 
@@ -180,6 +180,17 @@ def test_a_job_is_a_group_has_servers_or_neither(parse, written, batch):
     assert not parse(f"{alone}  {written}\n").notices
 
 
+def test_shares_of_a_group_are_equal_unless_they_are_to_be_measured(parse):
+    """Measured ones need a second trainer to be shared with."""
+    alone = JOB[: JOB.index("  parameterServer:")] + "  checkpoint: {everySeconds: 5}\n"
+    measured = f"{alone}  group: {{shares: Measured}}\n"
+    assert parse(f"{alone}  group: {{}}\n").jobs[0].group.shares is GroupShares.EQUAL
+    assert parse(measured).jobs[0].group.shares is GroupShares.MEASURED
+    one = measured.replace("maxReplicas: 6", "maxReplicas: 1").replace("minReplicas: 2", "minReplicas: 1")
+    with pytest.raises(InvalidManifestError, match=r"spec\.group\.shares.*at most one trainer"):
+        parse(one)
+
+
 @pytest.mark.parametrize(
     ("edit", "more", "is_said"),
     [
@@ -285,6 +296,8 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
         ("weight: 200", "group: {globalBatch: '8'}", "spec.group.globalBatch", "without quotes"),
         ("weight: 200", "group: {globalBatch: null}", "spec.group.globalBatch", "is empty"),
         ("weight: 200", "group: {batch: 8}", "spec.group.batch", "unknown field"),
+        ("weight: 200", "group: {shares: measured}", "spec.group.shares", "Measured"),
+        ("weight: 200", "group: {shares: null}", "spec.group.shares", "Measured"),
         ("maxReplicas: 6", "maxReplicas: 6\n    sizes: [2, 4, 3, 6]", "spec.trainer.sizes", "in ascending order"),
         ("maxReplicas: 6", "maxReplicas: 6\n    sizes: [2, 2, 6]", "spec.trainer.sizes", "each size once"),
         ("maxReplicas: 6", "maxReplicas: 6\n    sizes: [1, 6]", "spec.trainer.sizes", "first size is minReplicas"),

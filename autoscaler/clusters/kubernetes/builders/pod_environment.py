@@ -85,6 +85,8 @@ def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
     if spec.server is not None:
         values |= {"EDL_AFTER_LOSS": spec.server.after_loss.value, "EDL_COPIES": str(spec.server.copies)}
     values |= _group_variables(job)
+    if spec.group is not None:
+        values["EDL_SHARES"] = spec.group.shares.value
     if etcd.user or etcd.is_separate:
         values["EDL_ETCD_USER"] = store_name(job.namespace, job.name, job.uid) if etcd.is_separate else etcd.user
     return [_from_field("EDL_NAME", "metadata.name"), *_as_env_list(values)]

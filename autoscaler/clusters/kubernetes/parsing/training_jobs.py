@@ -23,7 +23,15 @@ from autoscaler.clusters.kubernetes.parsing.resource_quotas import traits_of
 from autoscaler.clusters.kubernetes.parsing.role_templates import FIELDS, RoleTemplate, check_template, default_master
 from autoscaler.domain import Job, JobName, NodeName, Role, Shape
 from autoscaler.errors import InvalidSpecError
-from autoscaler.manifests.api_types import GROUP_BESIDE_SERVERS, JobSpec, MasterRole, ServerRole, too_many_copies
+from autoscaler.manifests.api_types import (
+    GROUP_BESIDE_SERVERS,
+    MEASURED_ALONE,
+    GroupShares,
+    JobSpec,
+    MasterRole,
+    ServerRole,
+    too_many_copies,
+)
 from autoscaler.manifests.conversion import build_server, build_spec, build_trainer
 from autoscaler.manifests.document_schema import JobFields, JobMeta, MasterSizes, ServerSizes, TrainerSizes
 from autoscaler.manifests.documents import format_path
@@ -99,6 +107,8 @@ def parse_job(raw: Raw) -> KubeJob:
         hint = "use a folder or object store that all pods of the job can access, e.g. s3://bucket/digits or file:///shared/digits"
         raise InvalidSpecError("spec.checkpoint.uri", "is empty", hint)
     trainer_sizes = _validate(TrainerSizes, _sizes_of(written, "trainer"), "spec.trainer")
+    if fields.group is not None and fields.group.shares == GroupShares.MEASURED and trainer_sizes.max_replicas == 1:
+        raise InvalidSpecError("spec.group.shares", *MEASURED_ALONE)
     trainer = _template(written, Role.TRAINER, is_new=is_new)
     master_sizes = _validate(MasterSizes, _sizes_of(written, "master"), "spec.master")
     job = KubeJob(

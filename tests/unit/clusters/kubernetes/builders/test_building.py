@@ -223,6 +223,14 @@ def test_trainers_of_a_group_are_reached_by_their_peers():
     assert [(one["EDL_GROUP"], one["EDL_GLOBAL_BATCH"]) for one in (said, of_master)] == [("1", "256")] * 2
 
 
+@pytest.mark.parametrize(("group", "shares"), [({}, "Equal"), ({"shares": "Measured"}, "Measured"), (None, None)])
+def test_master_of_a_group_is_told_how_a_step_is_shared(group, shares):
+    """By the spec, which the master's template cannot contradict; other jobs share no step (ADR 0296)."""
+    job = kube_job(**({} if group is None else {"group": group}))
+    container = build_master(job, SETTINGS)["spec"]["template"]["spec"]["containers"][0]
+    assert variables(container).get("EDL_SHARES") == shares
+
+
 def test_trainers_of_other_jobs_listen_nowhere():
     pods = [
         build_pod(job, placement(Role.TRAINER, ordinal=2, tier=Tier.CORE), SETTINGS, is_gated=False)

@@ -83,6 +83,8 @@ def bad_template(**spec):
         ({"trainer": {"sizes": [2, 8], "replicas": 4}}, "spec.trainer.replicas"),
         ({"group": {}, "server": {}}, "spec.group"),
         ({"group": {"globalBatch": 0}}, "spec.group.globalBatch"),
+        ({"group": {"shares": "Fair"}}, "spec.group.shares"),
+        ({"group": {"shares": "Measured"}, "trainer": {"minReplicas": 1, "maxReplicas": 1}}, "spec.group.shares"),
         ({"group": None}, "spec.group"),
         ({"trainer": {"speed": 3}}, "spec.trainer.speed"),
         ({"trainer": {"template": {}}}, "spec.trainer.template.spec.containers"),
