@@ -67,6 +67,7 @@ class Replica:
     moved_at: Instant = _START  # since then it has not shown that it moves
     window_ends: Instant | None = None  # set while its stream is broken
     is_lost: bool = False  # for the group: silent for too long; it comes back once its script asks for a step
+    owes_request: bool = False  # its step was dropped in the middle: its script is to ask for a step soon
     leaves_by: Instant | None = None  # it wants to leave, and ends at this instant whatever happens
     leave_step: int = 0  # a checkpoint of this step makes up for it (rule 83)
     is_released: bool = False

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from master.api.group_shares import steps_per_epoch
-from master.api.messages.generations import Generation, GroupPhase
+from master.api.messages.generations import Generation, GroupPhase, StateId
 from master.group.group_state import RETIRED_KEPT, GroupState, GroupTurn, Replica
 from master.job.domain.durable_records import SECOND, Instant, MemberKey
 
@@ -128,7 +128,7 @@ def silences(state: GroupState) -> Iterator[tuple[Instant, Replica]]:
                 stream_broke = one.window_ends - state.config.short_window_ns
                 yield Instant(max(state.broken_at, stream_broke) + SEVERED_NS), one
             elif not (one.is_out and one.left >= current.number):
-                yield Instant(max(state.broken_at, one.moved_at) + _limit_ns(state, one, usual_ns)), one
+                yield _silence_in_a_break(state, one, usual_ns, has_survivor=has_survivor), one
         return
     by_generation: dict[int, list[Replica]] = {}
     for one in here:
@@ -136,6 +136,15 @@ def silences(state: GroupState) -> Iterator[tuple[Instant, Replica]]:
     for number, members in by_generation.items():
         if number and len(members) > 1:
             yield from _silences_in(state, members, usual_ns)
+
+
+def _silence_in_a_break(state: GroupState, one: Replica, usual_ns: int, *, has_survivor: bool) -> Instant:
+    """Until then its report is awaited; one that says nothing at all is not awaited for long where others wait."""
+    at = max(state.broken_at, one.moved_at) + _limit_ns(state, one, usual_ns)
+    if has_survivor and one.phase in _LONG:
+        quiet_ns = max(usual_ns, SILENT_REPORTS * state.config.report_every_ns)
+        at = min(at, max(state.broken_at, one.heard_at) + quiet_ns)
+    return Instant(at)
 
 
 def _has_survived(state: GroupState, one: Replica, current: Generation) -> bool:
@@ -169,7 +178,8 @@ def _silences_in(state: GroupState, members: list[Replica], usual_ns: int) -> It
         at = max(one.heard_at, others_moved) + quiet_ns
         if is_any_waiting and one.phase in _BUSY:
             is_last = contributed[_step(one)] == len(members) - 1 and _is_in_usual_step(state, one)
-            held_ns = usual_ns if is_last else _longest_ns(state, usual_ns)
+            is_awaited = one.owes_request and one.phase is GroupPhase.SCRIPT
+            held_ns = usual_ns if is_last or is_awaited else _longest_ns(state, usual_ns)
             if one.phase is GroupPhase.LOAD:
                 held_ns = max(held_ns, LOADING_NS)
             at = min(at, max(one.moved_at, others_moved) + held_ns)
@@ -178,6 +188,17 @@ def _silences_in(state: GroupState, members: list[Replica], usual_ns: int) -> It
 
 def _step(replica: Replica) -> int:
     return replica.state.step if replica.state is not None else -1
+
+
+def owes_request(state: GroupState, one: Replica, *, now_at: StateId | None) -> bool:
+    """True if its script, whose step was dropped, is to ask for a step within the time of a usual one.
+
+    By its last report in that generation it computed a usual step, or waited for others in its collective.  `now_at`:
+    its state as it leaves; a newer one says that it is in another step, which may be no usual one.
+    """
+    if one.state != now_at:
+        return False
+    return _is_in_usual_step(state, one) or (one.phase is GroupPhase.REDUCE and _has_stepped(one))
 
 
 def _is_in_usual_step(state: GroupState, one: Replica) -> bool:

@@ -94,6 +94,7 @@ def handle_left(turn: GroupTurn, replica: Replica, said: LeftGeneration) -> None
     A process answers BROKEN whatever its script does, so who was lost in its script's code stays lost (rule 75).
     """
     is_in_script = replica.phase in membership.IN_SCRIPT
+    owes_request = replica.owes_request or membership.owes_request(turn.state, replica, now_at=said.state)
     left = max(replica.left, said.left)
     replica = turn.put(
         replica,
@@ -102,6 +103,7 @@ def handle_left(turn: GroupTurn, replica: Replica, said: LeftGeneration) -> None
         state=said.state,
         phase=GroupPhase.UNREADY if is_in_script else GroupPhase.OUT,
         is_lost=replica.is_lost and is_in_script,
+        owes_request=owes_request,
         moved_at=turn.now,
         heard_at=turn.now,
     )
@@ -136,6 +138,7 @@ def handle_progress(turn: GroupTurn, replica: Replica, said: GroupProgress) -> N
         heard_at=turn.now,
         moved_at=max(replica.moved_at, Instant(turn.now - waited_ns)) if moved else replica.moved_at,
         is_lost=replica.is_lost and said.phase is not GroupPhase.OUT,
+        owes_request=replica.owes_request and said.phase in (GroupPhase.SCRIPT, GroupPhase.UNREADY),
     )
     _learn(turn, replica)
     if said.data_problem and not turn.state.data_problem:

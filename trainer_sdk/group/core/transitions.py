@@ -216,7 +216,7 @@ def _phase(state: MemberState, event: ReportRequested) -> GroupPhase:
         case MemberPhase.OUT | MemberPhase.GONE:
             return GroupPhase.OUT
         case MemberPhase.SYNC:
-            return GroupPhase.SCRIPT if event.is_in_script else GroupPhase.SYNC
+            return _phase_before_sync(event) if event.is_in_script else GroupPhase.SYNC
         case MemberPhase.TRANSFER:
             return GroupPhase.TRANSFER
         case MemberPhase.CONTRIBUTED:
@@ -230,6 +230,11 @@ def _phase(state: MemberState, event: ReportRequested) -> GroupPhase:
             return _phase_in_step(event) if is_given else GroupPhase.SCRIPT
         case _:
             assert_never(state.phase)
+
+
+def _phase_before_sync(event: ReportRequested) -> GroupPhase:
+    """The script has not come back from the step that was dropped, or has not asked for its first one."""
+    return GroupPhase.LOAD if event.is_loading else GroupPhase.SCRIPT
 
 
 def _phase_in_step(event: ReportRequested) -> GroupPhase:

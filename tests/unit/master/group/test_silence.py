@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from master.api.group_shares import steps_per_epoch
@@ -120,3 +122,75 @@ def test_member_that_waits_is_not_held_for_older_than_what_it_last_showed():
     driver.progress(first, 1, 2, GroupPhase.REDUCE, median_step_s=0.05, reducing_s=1e9)
     driver.pass_time(1.5)
     assert broken_number(driver, first) == 0
+
+
+def after_a_loss(hanging: GroupPhase, then: GroupPhase = GroupPhase.SCRIPT, *, newer: bool = False):
+    """A driver whose member t2 was killed, while t1 was in this phase of a usual step: t0 waits in the next sync."""
+    driver, (first, second, killed) = training("t0", "t1", "t2", step=2)
+    driver.progress(first, 1, 2, GroupPhase.REDUCE, median_step_s=0.1)
+    driver.progress(second, 1, 2, hanging, median_step_s=0.1)
+    own = driver.state.try_replica(first).state
+    driver.break_stream(killed)
+    driver.report(first, 1, own)
+    driver.pass_time(0.1)
+    driver.report(second, 1, replace(own, step=3) if newer else own)
+    assert driver.names() == ["t0", "t1"], "its report proves that the process lives"
+    driver.progress(first, 2, 2, GroupPhase.SYNC, made_in=1, median_step_s=0.1)
+    driver.progress(second, 2, 2, then, made_in=1, median_step_s=0.1)
+    return driver, (first, second)
+
+
+def is_lost_within(case, seconds: int) -> bool:
+    """True if t1 is held for lost; both report once a second, and nothing changes."""
+    driver, (first, second) = case
+    phase = driver.state.try_replica(second).phase
+    for _ in range(seconds):
+        driver.progress(first, 2, 2, GroupPhase.SYNC, made_in=1, median_step_s=0.1)
+        driver.progress(second, 2, 2, phase, made_in=1, median_step_s=0.1)
+        driver.pass_time(1.0)
+    return driver.state.try_replica(second).is_lost
+
+
+@pytest.mark.parametrize("phase", [GroupPhase.COMPUTE, GroupPhase.REDUCE])
+def test_script_that_hangs_beside_another_loss_is_lost_in_the_time_of_a_usual_step(phase):
+    """Its step was dropped, so it has no more to do than to ask for the next one (ADR 0258)."""
+    case = after_a_loss(phase)
+    assert not is_lost_within(case, 1)
+    assert is_lost_within(case, 3)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"hanging": GroupPhase.SCRIPT},
+        {"hanging": GroupPhase.WARM_UP},
+        {"hanging": GroupPhase.LOAD},
+        {"hanging": GroupPhase.COMPUTE, "newer": True},
+        {"hanging": GroupPhase.COMPUTE, "then": GroupPhase.LOAD},
+    ],
+)
+def test_script_that_was_in_no_usual_step_beside_another_loss_keeps_its_time(case):
+    """It may evaluate, compile, or wait for its data; a newer state is of another step than the one last told of."""
+    assert not is_lost_within(after_a_loss(**case), 110)
+
+
+def test_script_that_comes_back_after_another_loss_is_in_order():
+    """What it owed is paid by asking; later it has the time of any script."""
+    driver, (first, second) = after_a_loss(GroupPhase.COMPUTE)
+    driver.progress(second, 2, 2, GroupPhase.SYNC, made_in=1, median_step_s=0.1)
+    driver.progress(second, 2, 2, GroupPhase.SCRIPT, made_in=1, median_step_s=0.1)
+    assert not is_lost_within((driver, (first, second)), 110)
+
+
+@pytest.mark.parametrize("last", [GroupPhase.SCRIPT, GroupPhase.WARM_UP])
+def test_process_that_says_nothing_after_a_break_is_lost_after_four_reports(last):
+    """A survivor waits for its report, which its process owes whatever its script does (ADR 0258)."""
+    driver, (first, stopped, killed) = training("t0", "t1", "t2", step=2)
+    driver.progress(stopped, 1, 2, last, median_step_s=0.1)
+    driver.break_stream(killed)
+    driver.report(first, 1, driver.state.try_replica(first).state)
+    driver.pass_time(3.5)
+    assert not driver.state.try_replica(stopped).is_lost
+    driver.pass_time(0.6)
+    assert driver.state.try_replica(stopped).is_lost
+    assert driver.names() == ["t0"]

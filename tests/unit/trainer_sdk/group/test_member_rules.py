@@ -68,6 +68,7 @@ def test_member_computes_in_a_step_alone_and_is_in_its_script_else():
         GroupPhase.SYNC,
         GroupPhase.SCRIPT,
     ]
+    assert reported_phase(entered, is_in_script=True, is_loading=True) == GroupPhase.LOAD
 
 
 def test_member_of_no_generation_says_whether_its_script_asks_for_a_step():
