@@ -26,7 +26,6 @@ from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests.api_types import (
     GROUP_BESIDE_SERVERS,
     MEASURED_ALONE,
-    GroupShares,
     JobSpec,
     MasterRole,
     ServerRole,
@@ -107,7 +106,7 @@ def parse_job(raw: Raw) -> KubeJob:
         hint = "use a folder or object store that all pods of the job can access, e.g. s3://bucket/digits or file:///shared/digits"
         raise InvalidSpecError("spec.checkpoint.uri", "is empty", hint)
     trainer_sizes = _validate(TrainerSizes, _sizes_of(written, "trainer"), "spec.trainer")
-    if fields.group is not None and fields.group.shares == GroupShares.MEASURED and trainer_sizes.max_replicas == 1:
+    if fields.group is not None and fields.group.shares == "Measured" and trainer_sizes.max_replicas == 1:
         raise InvalidSpecError("spec.group.shares", *MEASURED_ALONE)
     trainer = _template(written, Role.TRAINER, is_new=is_new)
     master_sizes = _validate(MasterSizes, _sizes_of(written, "master"), "spec.master")
