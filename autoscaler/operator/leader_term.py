@@ -25,7 +25,7 @@ from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.cache.object_cache import AGED_KINDS, WATCHED_KINDS
 from autoscaler.clusters.kubernetes.cache.reflector import Reflector
 from autoscaler.clusters.kubernetes.kubernetes_cluster import SETTLE_EVERY_S, KubernetesCluster
-from autoscaler.domain import IdlePod, PodName, Policy
+from autoscaler.domain import IdlePod, PodName, Policy, ReclaimMode
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.master_connections import MasterConnections
 from autoscaler.jobs.trainer_ledger import Device
@@ -48,9 +48,11 @@ from autoscaler.operator.controllers.server_drain import DrainGuard, ServerDrain
 from autoscaler.operator.controllers.status_source import StatusSource
 from autoscaler.operator.controllers.status_writer import PROGRESS_EVERY_S, StatusWriter
 from autoscaler.operator.idle.idle_reclaimer import IdleReclaimer
+from autoscaler.operator.idle.pod_consents import PodConsents
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.notices.notice_settings import NoticeSettings
 from autoscaler.operator.notices.notice_watch import NoticeWatch
+from autoscaler.operator.store.consent_objects import ConsentObjects
 from autoscaler.operator.store.event_recorder import EventRecorder
 from autoscaler.operator.store.gpu_report_store import GpuReportStore
 from autoscaler.operator.store.job_objects import JobCache
@@ -131,6 +133,7 @@ class LeaderTerm:
     ) -> None:
         policy, build, intervals, offset_s = settings.policy, settings.build, settings.intervals, clock() - wall_s()
         self._sync_poll_s = intervals.sync_poll_s
+        self._follows_consent = policy.idle_reclaim is not ReclaimMode.OFF
         self._clock = clock
         self._passed_at_s = clock()
         self._etcd = accounts
@@ -204,6 +207,13 @@ class LeaderTerm:
         self.gpus = (
             GpuReportStore(api, self.errors, clock=clock, jitter=random.random) if settings.reads_gpu_reports else None
         )
+        self.consents = (
+            ConsentObjects(
+                api, self.cache, self.errors, namespaces=settings.namespaces, clock=clock, jitter=random.random
+            )
+            if settings.reads_gpu_reports
+            else None
+        )
         self.idle = self._make_idle_reclaimer(api, metrics, policy)
         self.notices = None if settings.notices is None else self._make_notices(settings.notices, wall_s)
         self.watching = Reflector(
@@ -216,6 +226,8 @@ class LeaderTerm:
             tasks.create_task(self.watching.run(), name="watches")
             if self.gpus is not None:
                 tasks.create_task(self.gpus.run(), name="GPU reports")
+            if self.consents is not None and self._follows_consent:
+                tasks.create_task(self.consents.run(), name="consent to give GPUs back")
             while not self.is_synced:  # noqa: ASYNC110 - once a term, for a second
                 await asyncio.sleep(self._sync_poll_s)
             await self.definition.check()
@@ -271,12 +283,13 @@ class LeaderTerm:
 
     def _make_idle_reclaimer(self, api: Api, metrics: Metrics, policy: Policy) -> IdleReclaimer | None:
         """Return who follows the use of GPUs; None without agents that report it."""
-        if self.gpus is None:
+        if self.gpus is None or self.consents is None:
             return None
         return IdleReclaimer(
             api,
             self.cache,
             self.gpus,
+            PodConsents(api, self.consents, self.events),
             events=self.events,
             metrics=metrics,
             policy=policy,

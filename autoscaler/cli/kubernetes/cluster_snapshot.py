@@ -20,9 +20,18 @@ from autoscaler.cli.kubernetes.describe_job import waiting_share_of
 from autoscaler.cli.place_values import PlannedSubmission
 from autoscaler.clusters.kubernetes.api.api_port import Api, Listing, Raw, Scope
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError
-from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, DEPLOYMENTS, NODE_GPUS, PODS, TRAINING_JOBS, Kind
+from autoscaler.clusters.kubernetes.api.kinds import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    NODE_GPUS,
+    PODS,
+    STATEFUL_SETS,
+    TRAINING_JOBS,
+    Kind,
+)
 from autoscaler.clusters.kubernetes.cache.expectations import Expectations
-from autoscaler.clusters.kubernetes.cache.object_cache import AGED_KINDS, WATCHED_KINDS, ObjectCache
+from autoscaler.clusters.kubernetes.cache.object_cache import AGED_KINDS, WATCHED_KINDS, Key, ObjectCache, key_of
 from autoscaler.clusters.kubernetes.cluster_view import JobRuntime, ViewBuilder
 from autoscaler.clusters.kubernetes.objects.fields import part, text, unix_s
 from autoscaler.clusters.kubernetes.objects.names import master_name, split_key
@@ -36,7 +45,8 @@ from autoscaler.errors import ClusterError, InvalidSpecError
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.server_ratio import ratio_in_status
 from autoscaler.manifests.documents import read_documents
-from autoscaler.operator.idle.gpu_use import Consent, idle_pods_of, read_consent
+from autoscaler.operator.idle.consent import Consent, owner_of, read_consent
+from autoscaler.operator.idle.gpu_use import idle_pods_of
 from autoscaler.operator.job.job_pods import own_pods, roles_of
 from autoscaler.operator.job.job_record import is_ratio_measured
 from autoscaler.operator.job.recovery import FoundJob, recover_life
@@ -122,10 +132,25 @@ async def _list_idle_pods(api: Api, view: ClusterView, store: ObjectCache, now_s
     found = (report_of(trim_node_gpus(raw)) for raw in listing.items)
     reports = NO_REPORTS.changed(report for report in found if report is not None)
 
+    namespaces, sets = await _list_if_allowed(api, NAMESPACES), await _list_if_allowed(api, STATEFUL_SETS)
+
     def consent_of(name: PodName) -> Consent:
-        return read_consent(store.get(PODS, split_key(name)) or {})
+        pod = store.get(PODS, split_key(name)) or {}
+        owner, namespace = owner_of(pod), text(pod, "metadata", "namespace")
+        key = None if owner is None else (namespace, owner.name)
+        is_set = owner is not None and owner.kind == STATEFUL_SETS
+        workload = None if key is None else sets.get(key) if is_set else store.get(DEPLOYMENTS, key)
+        return read_consent(pod, workload, namespaces.get(("", namespace)))
 
     return idle_pods_of(view, reports, now_s, offset_s=0.0, consent_of=consent_of)
+
+
+async def _list_if_allowed(api: Api, kind: Kind) -> Mapping[Key, Raw]:
+    """Objects of a kind by namespace and name; none where one may not list it, whose consent is then not known."""
+    try:
+        return {key_of(raw): raw for raw in (await api.list(kind)).items}
+    except ClusterError:
+        return {}
 
 
 def facts_of(job: KubeJob, raw: Raw, pods: Iterable[Raw], *, has_master: bool, now_s: float) -> JobRuntime:

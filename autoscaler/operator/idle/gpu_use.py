@@ -11,31 +11,16 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, STATEFUL_SETS, Kind
-from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, part, text, unix_s
-from autoscaler.clusters.kubernetes.objects.labels import IDLE_MINIMUM, IDLE_RECLAIM, KEEP_UNTIL
 from autoscaler.domain import ClusterView, IdlePod, NodeName, Pod, PodName, PodPhase, Role
 from autoscaler.domain.gpu_reports import GpuReports, GpuVerdict
-from autoscaler.domain.idleness import LONGEST_RECLAIM_S, SHORTEST_RECLAIM_S
 from autoscaler.jobs.trainer_ledger import Device
-from autoscaler.quantities import parse_duration_s
+from autoscaler.operator.idle.consent import Consent
 
 LOW_FOR_S: Final = 120.0
 """Age up to which a report may cost an EDL trainer its place: a drain loses no sample.  Of others' pods: `FRESH_S`."""
 ASKED_AFTER_S: Final = 30.0
 """Age after which another is asked for, which comes within half a minute."""
 MOST_ASKED: Final = 8  # nodes, each time
-
-_LONGEST_SHOWN: Final = 40  # characters of an annotation that is not understood
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Consent:
-    """Consent of a pod's owner.  `problem`: of an annotation that is ignored; empty: of none."""
-
-    after_s: float | None = None
-    kept_until_unix_s: float = -inf
-    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,41 +33,6 @@ class PodUse:
 
 
 Uses = Mapping[tuple[PodName, NodeName | None], PodUse]
-
-
-def read_consent(raw: Raw) -> Consent:
-    """Return what a pod's annotations say.  Nonsense is no consent, and neither is it of a pod that would come back."""
-    annotations = part(raw, "metadata", "annotations")
-    wanted, kept = annotations.get(IDLE_RECLAIM), annotations.get(KEEP_UNTIL)
-    kept_until_s = -inf if kept is None else unix_s(str(kept))
-    if kept_until_s is None:
-        shown = repr(str(kept)[:_LONGEST_SHOWN])
-        return Consent(problem=f"{KEEP_UNTIL}: {shown} is no time, such as 2030-01-31T12:00:00Z; the pod is kept")
-    if wanted is None:
-        return Consent(kept_until_unix_s=kept_until_s)
-    try:
-        after_s = parse_duration_s(str(wanted)[:_LONGEST_SHOWN])
-    except ValueError as error:
-        return Consent(kept_until_unix_s=kept_until_s, problem=f"{IDLE_RECLAIM} is ignored: {error}")
-    owner = controller_of(raw)
-    if owner and (scalable_owner(raw, owner) is None or annotations.get(IDLE_MINIMUM) != "0"):
-        problem = f"{IDLE_RECLAIM} is ignored: its {text(owner, 'kind')} would create the pod again"
-        return Consent(kept_until_unix_s=kept_until_s, problem=f'{problem}; {IDLE_MINIMUM}: "0" lets EDL scale it')
-    if not SHORTEST_RECLAIM_S <= after_s <= LONGEST_RECLAIM_S:
-        problem = f"{IDLE_RECLAIM} is ignored: {str(wanted)[:_LONGEST_SHOWN]!r} is not between 1m and 720h"
-        return Consent(kept_until_unix_s=kept_until_s, problem=problem)
-    return Consent(after_s=after_s, kept_until_unix_s=kept_until_s)
-
-
-def scalable_owner(raw: Raw, owner: Raw) -> tuple[Kind, str] | None:
-    """Return the Deployment or StatefulSet of a pod; None for other controllers."""
-    name = text(owner, "name")
-    if text(owner, "kind") == "StatefulSet":
-        return STATEFUL_SETS, name
-    revision = text(raw, "metadata", "labels", "pod-template-hash")
-    if text(owner, "kind") == "ReplicaSet" and revision and name.endswith(f"-{revision}"):
-        return DEPLOYMENTS, name.removesuffix(f"-{revision}")
-    return None
 
 
 def devices_of(view: ClusterView, reports: GpuReports, now_unix_s: float) -> Mapping[PodName, Device]:

@@ -26,17 +26,12 @@ from autoscaler.domain.gpu_reports import GpuReports
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 from autoscaler.jobs.trainer_ledger import Device
-from autoscaler.operator.idle.gpu_use import (
-    Consent,
-    devices_of,
-    idle_pods_of,
-    nodes_to_ask,
-    read_consent,
-    scalable_owner,
-)
+from autoscaler.operator.idle.consent import NO_CONSENT, Consent, owner_of
+from autoscaler.operator.idle.gpu_use import devices_of, idle_pods_of, nodes_to_ask
+from autoscaler.operator.idle.pod_consents import PodConsents
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.notices.due_notices import NoticeKind, Occasion
-from autoscaler.operator.store.event_recorder import EventRecorder, JobEvent, PodSubject
+from autoscaler.operator.store.event_recorder import EventRecorder, JobEvent, ObjectSubject
 
 TICK_S: Final = 1.0
 REFRESH_S: Final = 5.0
@@ -75,6 +70,7 @@ class IdleReclaimer:
         api: Api,
         cache: ObjectCache,
         source: ReportSource,
+        consents: PodConsents,
         *,
         events: EventRecorder,
         metrics: Metrics,
@@ -85,14 +81,13 @@ class IdleReclaimer:
         clock: Callable[[], float],
         offset_s: float,
     ) -> None:
-        self._api, self._cache, self._source = api, cache, source
+        self._api, self._cache, self._source, self._consents = api, cache, source, consents
         self._events, self._metrics, self._policy = events, metrics, policy
         self._errors, self._view, self._set_use = errors, view, set_use
         self._clock, self._offset_s = clock, offset_s
         self._wanted: dict[PodName, IdleReclaim] = {}
         self._notices: dict[PodName, _Notice] = {}
         self._let_be_until_s: dict[str, float] = {}  # by UID: pods that were told to leave, or may not leave now
-        self._told_problems: dict[PodName, str] = {}
         self._counted_at_s = clock()
 
     async def run(self) -> None:
@@ -118,7 +113,6 @@ class IdleReclaimer:
         reports = self._source.reports()
         idle = idle_pods_of(view, reports, now_unix_s, offset_s=self._offset_s, consent_of=self._consent_of)
         self._set_use(devices_of(view, reports, now_unix_s), idle)
-        self._told_problems = {name: told for name, told in self._told_problems.items() if self._raw(name) is not None}
 
     async def act(self) -> None:
         """Give notice, and carry out what is due.  A refusal is logged, and tried again with the next plan."""
@@ -211,18 +205,13 @@ class IdleReclaimer:
         return any(one.pod == name and one.is_due(now_s) for one in idle)
 
     async def _is_still_agreed(self, name: PodName, raw: Raw) -> bool:
-        """Read the pod's annotations at the API server: a watch may be late, and a veto counts at once."""
-        namespace, pod = split_key(name)
+        """Read at the API server what the pod, its owner and its namespace say now: a watch may be late."""
         try:
-            live = await self._api.get(PODS, pod, namespace=namespace)
+            consent = await self._consents.read_now(raw)
         except ClusterError as error:
-            log.warning("pod %s keeps its unused GPUs: it cannot be read: %s", name, error)
+            log.warning("pod %s keeps its unused GPUs: its consent cannot be read: %s", name, error)
             return False
-        consent, now_unix_s = read_consent(live), self._clock() - self._offset_s
-        is_same = text(live, "metadata", "uid") == text(raw, "metadata", "uid")
-        return (
-            is_same and not consent.problem and consent.after_s is not None and consent.kept_until_unix_s <= now_unix_s
-        )
+        return consent.holds_at(self._clock() - self._offset_s)
 
     async def _give_back(self, name: PodName, reclaim: IdleReclaim, raw: Raw) -> None:
         namespace, pod = split_key(name)
@@ -233,7 +222,7 @@ class IdleReclaimer:
                 body = {"metadata": {"name": pod, "namespace": namespace}, "deleteOptions": options}
                 await self._api.create(EVICTIONS, body)
                 how = "evicted"
-            elif await self._scale_down(namespace, raw, owner):
+            elif await self._scale_down(namespace, raw):
                 how = "its owner was scaled to 0"
             else:
                 how = ""
@@ -254,12 +243,12 @@ class IdleReclaimer:
         self._let_be_until_s[uid] = self._clock() + pause_s
         self._notices.pop(name, None)  # a plan made meanwhile may have dropped it
 
-    async def _scale_down(self, namespace: str, raw: Raw, owner: Raw) -> bool:
+    async def _scale_down(self, namespace: str, raw: Raw) -> bool:
         """Scale the owner of a single replica to 0; return False for any other, also while a second pod is there."""
-        found = scalable_owner(raw, owner)
+        found = owner_of(raw)
         if found is None:
             return False
-        kind, name = found
+        kind, name = found.kind, found.name
         scale = await self._api.get(kind, name, namespace=namespace, subresource=Subresource.SCALE)
         if integer(scale, "spec", "replicas") != 1 or integer(scale, "status", "replicas") > 1:
             return False  # during an update the new pod may compute already
@@ -278,17 +267,15 @@ class IdleReclaimer:
 
     def _consent_of(self, name: PodName) -> Consent:
         raw = self._raw(name)
-        consent = Consent() if raw is None else read_consent(raw)
-        if raw is not None and consent.problem and self._told_problems.get(name) != consent.problem:
-            self._told_problems[name] = consent.problem
-            self._emit(raw, "IdleReclaimIgnored", consent.problem, is_warning=True)
-        is_let_be = raw is not None and text(raw, "metadata", "uid") in self._let_be_until_s
-        return replace(consent, after_s=None) if is_let_be else consent
+        if raw is None:
+            return NO_CONSENT
+        consent = self._consents.of(raw)
+        return replace(consent, after_s=None) if text(raw, "metadata", "uid") in self._let_be_until_s else consent
 
     def _raw(self, name: PodName) -> Raw | None:
         return self._cache.get(PODS, split_key(name))
 
     def _emit(self, raw: Raw, reason: str, message: str, *, is_warning: bool) -> None:
         name, namespace, uid = (text(raw, "metadata", field) for field in ("name", "namespace", "uid"))
-        subject = PodSubject(name=name, namespace=namespace, uid=uid)
+        subject = ObjectSubject(name=name, namespace=namespace, uid=uid)
         self._events.emit(subject, JobEvent(reason=reason, message=message, is_warning=is_warning))

@@ -73,11 +73,13 @@ class UnreadJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodSubject:
-    """A pod of others as the subject of an event."""
+class ObjectSubject:
+    """An object of others as the subject of an event.  `namespace` of an object of the whole cluster: empty."""
 
+    kind: str = "Pod"
+    api_version: str = "v1"
     name: str
-    namespace: str
+    namespace: str = ""
     uid: str
 
 
@@ -113,7 +115,8 @@ class EventRecorder:
             self.dropped += 1
             return
         level = logging.WARNING if event.is_warning else logging.INFO
-        log.log(level, "tj/%s in %s: %s: %s", job.name, job.namespace, event.reason, event.message)
+        kind = job.kind if isinstance(job, ObjectSubject) else "tj"
+        log.log(level, "%s/%s in %s: %s: %s", kind, job.name, job.namespace or "-", event.reason, event.message)
         try:
             self._queue.put_nowait(_QueuedEvent(job=job, event=event, at_s=self._wall_s()))
         except asyncio.QueueFull:
@@ -139,7 +142,7 @@ class EventRecorder:
                     await self._api.create(EVENTS, self._body(queued, what.name))
                 case RaiseCount():
                     series = {"count": what.count, "lastObservedTime": to_micro_time(queued.at_s)}
-                    await self._api.patch(EVENTS, what.name, {"series": series}, namespace=job.namespace)
+                    await self._api.patch(EVENTS, what.name, {"series": series}, namespace=_namespace_of(job))
                 case None:
                     pass
         except NotFoundError:
@@ -163,7 +166,7 @@ class EventRecorder:
     def _body(self, queued: _QueuedEvent, name: str) -> Raw:
         job, event = queued.job, queued.event
         body: Raw = {
-            "metadata": {"name": name, "namespace": job.namespace},
+            "metadata": {"name": name, "namespace": _namespace_of(job)},
             "eventTime": to_micro_time(queued.at_s),
             "reportingController": CONTROLLER,
             "reportingInstance": self._identity[:128],
@@ -172,14 +175,19 @@ class EventRecorder:
             "type": "Warning" if event.is_warning else "Normal",
             "note": event.message.encode()[:LONGEST_NOTE].decode(errors="ignore"),
             "regarding": {
-                "apiVersion": "v1" if isinstance(job, PodSubject) else API_VERSION,
-                "kind": "Pod" if isinstance(job, PodSubject) else "TrainingJob",
+                "apiVersion": job.api_version if isinstance(job, ObjectSubject) else API_VERSION,
+                "kind": job.kind if isinstance(job, ObjectSubject) else "TrainingJob",
                 "name": job.name,
-                "namespace": job.namespace,
                 "uid": job.uid,
+                **({"namespace": job.namespace} if job.namespace else {}),
             },
         }
         if event.pod:
             namespace, pod = split_key(event.pod)
             body["related"] = {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": namespace}
         return body
+
+
+def _namespace_of(subject: EventSubject) -> str:
+    """Where an event about it stands: the API wants those about objects of the whole cluster in `default`."""
+    return subject.namespace or "default"

@@ -2,6 +2,10 @@
 What the operator may do, in three parts: what says how much room there is (read in the whole cluster always), what
 belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard; tests/chart/golden/rbac.yaml lists it.
 */}}
+{{- define "edl.followsConsent" -}}
+{{- if and .Values.agent.enabled (ne (toString (dig "idleReclaim" "observe" .Values.policy)) "off") }}true{{ end }}
+{{- end }}
+
 {{- define "edl.rules.cluster" -}}
 - apiGroups: [""]
   resources: [nodes, pods]
@@ -13,6 +17,11 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
 - apiGroups: [edl.dev]
   resources: [nodegpus]   # patch: asks an agent for a new report
   verbs: [get, list, watch, patch]
+{{- if include "edl.followsConsent" . }}
+- apiGroups: [""]
+  resources: [namespaces]   # edl.dev/idle-reclaim as the default of a namespace
+  verbs: [get, list, watch]
+{{- end }}
 {{- end }}
 - apiGroups: [apiextensions.k8s.io]
   resources: [customresourcedefinitions]
@@ -66,6 +75,11 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+{{- if include "edl.followsConsent" . }}
+- apiGroups: [apps]
+  resources: [statefulsets]   # edl.dev/idle-reclaim of one
+  verbs: [get, list, watch]
+{{- end }}
 {{- if eq (toString (dig "idleReclaim" "observe" .Values.policy)) "act" }}
 - apiGroups: [""]
   resources: [pods/eviction]   # of others, whose GPUs nobody uses and whose owner agreed

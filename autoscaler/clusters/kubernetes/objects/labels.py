@@ -35,10 +35,12 @@ REPLACES: Final = "edl.dev/replaces"
 """An annotation on a server's pod: NAME/UID of the server that it replaces (ADR 0118)."""
 
 IDLE_RECLAIM: Final = "edl.dev/idle-reclaim"
-"""An annotation on a pod of others: after so long without use its GPUs may be given back, `30m` (ADR 0288)."""
+"""An annotation on a pod of others, its Deployment or StatefulSet, or its Namespace: after so long without use its GPUs
+may be given back, `30m`; the word off: they may not (ADR 0288, 0260).
+"""
 
 IDLE_MINIMUM: Final = "edl.dev/idle-min-replicas"
-"""An annotation on such a pod: its Deployment or StatefulSet may be scaled down to so many replicas; 0 alone counts."""
+"""An annotation at the same places: the Deployment or StatefulSet may be scaled down to so many replicas."""
 
 KEEP_UNTIL: Final = "edl.dev/keep-until"
 """An annotation on such a pod: until this time it is left alone (`edl keep`)."""

@@ -20,11 +20,13 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
     LIMIT_RANGES,
+    NAMESPACES,
     NODE_GPUS,
     POD_AUTOSCALERS,
     PODS,
     RESOURCE_QUOTAS,
     SERVICES,
+    STATEFUL_SETS,
     TRAINING_JOBS,
     Kind,
 )
@@ -57,6 +59,9 @@ from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 LONGEST_OWNER: Final = 1_024
 """Characters of the controller reference: names have 253 at most, which the API server does not check here."""
 
+LONGEST_CONSENT: Final = 64
+"""Characters of an annotation that consents to GPUs being given back; a longer one is not understood."""
+
 LONGEST_REQUEST: Final = 64
 """Characters of a request for a comparison of replicas; the status has as many."""
 
@@ -79,7 +84,8 @@ _SHORT_METADATA: Final = (
     "uid",
 )
 _LABELS: Final = (JOB, ROLE, TIER, ORDINAL, GRADE, "pod-template-hash")  # that are read
-_ANNOTATIONS: Final = (MASTER_NODES, REPLACES, IDLE_RECLAIM, IDLE_MINIMUM, KEEP_UNTIL)  # that are read
+_CONSENT: Final = (IDLE_RECLAIM, IDLE_MINIMUM, KEEP_UNTIL)
+_ANNOTATIONS: Final = (MASTER_NODES, REPLACES, *_CONSENT)  # that are read
 _SPEC: Final = frozenset(
     {
         "automountServiceAccountToken",
@@ -164,7 +170,7 @@ def trim_workload(raw: Raw) -> Raw:
         spec["template"] = {"spec": _short_spec(pods, {}) if is_longer(pods, LONGEST) else pods}
     status = {name: value for name, value in (raw.get("status") or {}).items() if name != "conditions"}
     conditions = [one for one in parts(raw, "status", "conditions") if one.get("type") == "ReplicaFailure"]
-    kept = {**raw, "metadata": _trim_metadata(raw["metadata"]), "spec": spec, "status": status}
+    kept = {**raw, "metadata": _trim_metadata(raw["metadata"]) | consent_of(raw), "spec": spec, "status": status}
     if conditions:
         status["conditions"] = [{name: one.get(name) for name in ("type", "status", "reason")} for one in conditions]
     if not is_longer({**kept, "spec": _without(spec, frozenset({"template"}))}, LONGEST):
@@ -173,6 +179,11 @@ def trim_workload(raw: Raw) -> Raw:
     return _short(
         kept, spec=_counts(spec) | short, status=_counts(status) | {"conditions": status.get("conditions", [])[:1]}
     )
+
+
+def trim_consent(raw: Raw) -> Raw:
+    """Return a Namespace or a StatefulSet: its identity, its controller, and its consent to give GPUs back."""
+    return _short({**raw, "metadata": _trim_metadata(raw["metadata"]) | consent_of(raw)}, spec={}, status={})
 
 
 def trim_autoscaler(raw: Raw) -> Raw:
@@ -218,6 +229,8 @@ TRIMMERS: Final[Mapping[Kind, Trimmer]] = {
     DISRUPTION_BUDGETS: trim_named,
     TRAINING_JOBS: trim_job,
     NODE_GPUS: trim_node_gpus,
+    NAMESPACES: trim_consent,
+    STATEFUL_SETS: trim_consent,
 }
 """How the operator trims what it caches, by kind; answers to its own writes too."""
 
@@ -231,6 +244,13 @@ def _trim_metadata(metadata: Raw) -> Raw:
     if owner and not is_longer(owner, LONGEST_OWNER):
         kept["ownerReferences"] = [owner]
     return kept
+
+
+def consent_of(raw: Raw) -> Raw:
+    """Return what an object's annotations say about its unused GPUs, as a part of its metadata."""
+    found = part(raw, "metadata", "annotations")
+    read = {name: str(found[name])[: LONGEST_CONSENT + 1] for name in _CONSENT if name in found}
+    return {"annotations": read} if read else {}
 
 
 def _trim_roles(spec: Raw) -> Raw:
@@ -248,7 +268,7 @@ def _counts(fields: Raw) -> Raw:
 
 def _short(kept: Raw, *, spec: Raw, status: Raw) -> Raw:
     """Return the short form of an object that is too long: its identity and these fields."""
-    metadata = {name: value for name, value in kept["metadata"].items() if name in _SHORT_METADATA}
+    metadata = {name: value for name, value in kept["metadata"].items() if name in _SHORT_METADATA} | consent_of(kept)
     head: Raw = {name: kept[name] for name in ("apiVersion", "kind") if name in kept}
     return {**head, "metadata": metadata, "spec": spec, "status": status}
 

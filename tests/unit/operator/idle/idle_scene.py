@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from autoscaler.clusters.kubernetes.api.api_port import Scope
 from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.objects.fields import to_time
@@ -10,7 +11,9 @@ from autoscaler.domain import Pod, PodPhase, ReclaimMode, Role, Tier
 from autoscaler.domain.gpu_reports import NO_REPORTS, GpuReport, GpuVerdict, NodeGpuReport
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.operator.idle.idle_reclaimer import IdleReclaimer
+from autoscaler.operator.idle.pod_consents import PodConsents
 from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.store.consent_objects import WATCHED, ConsentObjects
 from autoscaler.planner import plan
 from tests.property.planner_cases import NO_GATES
 from tests.unit.clusters.memory_cluster import MemoryCluster
@@ -46,7 +49,7 @@ class Events:
 class IdleScene:
     """`report(name=minutes unused or None)` is what the node's agent says now; `tick` lets seconds pass."""
 
-    def __init__(self, *, policy=ACT, gpus=4, waits=2, pods=2):
+    def __init__(self, *, policy=ACT, gpus=4, waits=2, pods=2, namespaces=()):
         self.now_unix_s, self.policy, self.gpus = START_S, policy, gpus
         self.server = MemoryServer(now=lambda: self.now_unix_s, namespaces=("nb",))
         self.api = MemoryApi(self.server)
@@ -54,14 +57,19 @@ class IdleScene:
         self.events, self.metrics = Events(), Metrics()
         self.source_reports, self.asked, self.use = NO_REPORTS, [], ({}, ())
         self.per_pod = gpus // pods
+        self.errors = JobErrors(lambda: self.now_unix_s + OFFSET_S)
+        self.objects = ConsentObjects(
+            self.api, Cache(self.server), self.errors, namespaces=namespaces, clock=lambda: 0.0, jitter=lambda: 0.0
+        )
         self.reclaimer = IdleReclaimer(
             self.api,
             Cache(self.server),
             self,
+            PodConsents(self.api, self.objects, self.events),
             events=self.events,
             metrics=self.metrics,
             policy=policy,
-            errors=JobErrors(lambda: self.now_unix_s + OFFSET_S),
+            errors=self.errors,
             view=self.view,
             set_use=lambda devices, idle: setattr(self, "use", (devices, idle)),
             clock=lambda: self.now_unix_s + OFFSET_S,
@@ -90,10 +98,11 @@ class IdleScene:
             raw["metadata"]["name"] for raw in self.server.all(PODS) if "deletionTimestamp" not in raw["metadata"]
         )
 
-    async def annotate(self, name, **values):
+    async def annotate(self, name, *, kind=PODS, **values):
         words = {"reclaim": IDLE_RECLAIM, "keep": KEEP_UNTIL, "minimum": IDLE_MINIMUM}
         change = {words[word]: value for word, value in values.items()}
-        await self.api.patch(PODS, name, {"metadata": {"annotations": change}}, namespace="nb")
+        namespace = "nb" if kind.is_namespaced else None
+        await self.api.patch(kind, name, {"metadata": {"annotations": change}}, namespace=namespace)
 
     def view(self):
         pods = [
@@ -128,9 +137,18 @@ class IdleScene:
         one = NodeGpuReport(node="n", gpus=tuple(gpus), reported_at_s=self.now_unix_s - at_s)
         self.source_reports = self.source_reports.changed([one])
 
+    async def watch(self):
+        """What the watches of namespaces and owners show, at once."""
+        watched = self.objects.watched
+        sources = [(one, source) for one in WATCHED for source in watched.sources(one)]
+        for kind, source in sources:
+            listing = await self.api.list(kind, Scope(namespace=source or None))
+            watched.apply_listing(kind, listing, requested_at_s=self.now_unix_s, source=source)
+
     async def tick(self, seconds=1.0):
         """Time passes; the operator looks, plans and acts."""
         self.now_unix_s += seconds
+        await self.watch()
         self.reclaimer.refresh()
         made = plan(self.view(), self.policy, self.now_unix_s + OFFSET_S)
         self.reclaimer.handle_decisions(made.idle_reclaims)

@@ -1,0 +1,167 @@
+"""Consent to take back GPUs that a pod of others holds unused: annotations of the pod, of its owner, of its namespace.
+
+The nearest one that says something counts, `off` included: the pod's, else that of its Deployment or StatefulSet, else
+that of its Namespace.  Doubt is no consent: a value that is not understood, an owner that cannot be read, a controller
+that would create the pod again.  Pure; `consent_objects` watches the objects, `idle_reclaimer` acts (ADR 0288, 0260).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, STATEFUL_SETS, Kind
+from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, part, text, unix_s
+from autoscaler.clusters.kubernetes.objects.labels import IDLE_MINIMUM, IDLE_RECLAIM, KEEP_UNTIL
+from autoscaler.domain.idleness import LONGEST_RECLAIM_S, SHORTEST_RECLAIM_S
+from autoscaler.quantities import parse_duration_s
+
+OFF: Final = "off"
+LONGEST_VALUE: Final = 40
+"""Characters of an annotation that are read and shown: the longest sound one, an instant with its zone, has 32."""
+
+MOST_REPLICAS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consent:
+    """Consent to one pod's GPUs being given back.  `problem`: of what the pod or its owner says; empty: of nothing.
+
+    `minimum`: replicas below which its owner is not scaled; None: it has no controller, and is evicted.
+    """
+
+    after_s: float | None = None
+    minimum: int | None = None
+    kept_until_unix_s: float = -inf
+    problem: str = ""
+
+    def holds_at(self, now_unix_s: float) -> bool:
+        """True if the owner agreed and nobody keeps the pod; since when it is idle is not asked here."""
+        return not self.problem and self.after_s is not None and self.kept_until_unix_s <= now_unix_s
+
+
+NO_CONSENT: Final = Consent()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Deployment or StatefulSet whose scale decides whether a pod exists."""
+
+    kind: Kind
+    name: str
+
+
+def owner_of(raw: Raw) -> Owner | None:
+    """Return the Deployment or StatefulSet of a pod; None without a controller and for other ones."""
+    ref = controller_of(raw)
+    name = text(ref, "name")
+    if text(ref, "kind") == "StatefulSet":
+        return Owner(kind=STATEFUL_SETS, name=name)
+    revision = text(raw, "metadata", "labels", "pod-template-hash")
+    if text(ref, "kind") == "ReplicaSet" and revision and name.endswith(f"-{revision}"):
+        return Owner(kind=DEPLOYMENTS, name=name.removesuffix(f"-{revision}"))
+    return None
+
+
+def read_consent(pod: Raw, owner: Raw | None, namespace: Raw | None) -> Consent:
+    """Return what holds for a pod.  `owner`: its Deployment or StatefulSet; None: it has none, or cannot be read."""
+    own, theirs = _annotations(pod), {} if owner is None else _annotations(owner)
+    kept = own.get(KEEP_UNTIL)
+    kept_until_s = -inf if kept is None else unix_s(_read(kept))
+    if kept_until_s is None:
+        shown = _shown(kept)
+        return Consent(problem=f"{KEEP_UNTIL}: {shown} is no time, such as 2030-01-31T12:00:00Z; the pod is kept")
+    near = own | {name: value for name, value in theirs.items() if name not in own}
+    merged = near | {name: value for name, value in _defaults_of(namespace).items() if name not in near}
+    try:
+        after_s, minimum = _parse_after(merged), _parse_minimum(merged)
+        if after_s is not None and controller_of(pod):
+            _check_scalable(pod, owner, minimum)
+    except ValueError as error:
+        asked = IDLE_RECLAIM in near or IDLE_MINIMUM in near
+        return Consent(kept_until_unix_s=kept_until_s, problem=str(error) if asked else "")
+    has_owner = bool(controller_of(pod))
+    return Consent(after_s=after_s, minimum=minimum if has_owner else None, kept_until_unix_s=kept_until_s)
+
+
+def rests_on_namespace(pod: Raw, owner: Raw | None) -> bool:
+    """True if pod and owner leave something to the namespace's default."""
+    near = _annotations(pod) | ({} if owner is None else _annotations(owner))
+    return IDLE_RECLAIM not in near or (IDLE_MINIMUM not in near and bool(controller_of(pod)))
+
+
+def namespace_problem(namespace: Raw) -> str:
+    """Return what is wrong with a namespace's default, which is then ignored; empty: nothing."""
+    annotations = _annotations(namespace)
+    try:
+        _parse_after(annotations)
+        _parse_minimum(annotations)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _defaults_of(namespace: Raw | None) -> Raw:
+    """The namespace's annotations; nothing if one of them is not understood."""
+    if namespace is None or namespace_problem(namespace):
+        return {}
+    return {name: value for name, value in _annotations(namespace).items() if name != KEEP_UNTIL}
+
+
+def _annotations(raw: Raw) -> dict[str, object]:
+    found = part(raw, "metadata", "annotations")
+    return {name: found[name] for name in (IDLE_RECLAIM, IDLE_MINIMUM, KEEP_UNTIL) if name in found}
+
+
+def _parse_after(annotations: Raw) -> float | None:
+    """Seconds without use; None: no consent.  Raises ValueError."""
+    wanted = annotations.get(IDLE_RECLAIM)
+    if wanted is None or _read(wanted).lower() == OFF:
+        return None
+    try:
+        after_s = parse_duration_s(_read(wanted))
+    except ValueError:
+        raise ValueError(
+            f"{IDLE_RECLAIM} is ignored: {_shown(wanted)} is no duration, such as 30m, and not {OFF}"
+        ) from None
+    if not SHORTEST_RECLAIM_S <= after_s <= LONGEST_RECLAIM_S:
+        raise ValueError(f"{IDLE_RECLAIM} is ignored: {_shown(wanted)} is not between 1m and 720h")
+    return after_s
+
+
+def _parse_minimum(annotations: Raw) -> int | None:
+    """Replicas that stay; None: not declared.  Raises ValueError."""
+    wanted = annotations.get(IDLE_MINIMUM)
+    if wanted is None:
+        return None
+    written = _read(wanted)
+    if not (written.isascii() and written.isdigit() and int(written) <= MOST_REPLICAS):
+        problem = f"{IDLE_MINIMUM}: {_shown(wanted)} is no number of replicas, 0 to {MOST_REPLICAS}"
+        raise ValueError(f"{IDLE_RECLAIM} is ignored: {problem}")
+    return int(written)
+
+
+def _check_scalable(pod: Raw, owner: Raw | None, minimum: int | None) -> None:
+    """Raise ValueError if the pod would come back, or if nobody can tell."""
+    kind, found = text(controller_of(pod), "kind")[:LONGEST_VALUE], owner_of(pod)
+    if found is None:
+        raise ValueError(f"{IDLE_RECLAIM} is ignored: its {kind} would create the pod again, and is not scaled")
+    if minimum is None:
+        hint = f'{IDLE_MINIMUM}: "0" lets EDL scale it'
+        raise ValueError(f"{IDLE_RECLAIM} is ignored: its {kind} would create the pod again; {hint}")
+    if owner is None:
+        raise ValueError(f"{IDLE_RECLAIM} is ignored: its {found.kind.kind} {found.name} cannot be read")
+    if above := controller_of(owner):
+        whose = f"{text(above, 'kind')} {text(above, 'name')}"[: 2 * LONGEST_VALUE]
+        raise ValueError(f"{IDLE_RECLAIM} is ignored: its {found.kind.kind} is scaled by {whose}")
+
+
+def _read(value: object) -> str:
+    """The value without blanks around it; empty, which nothing understands, if it is too long."""
+    written = str(value)
+    return written.strip() if len(written) <= LONGEST_VALUE else ""
+
+
+def _shown(value: object) -> str:
+    return ascii(str(value)[:LONGEST_VALUE])

@@ -1,0 +1,75 @@
+"""Consent to each pod's GPUs being given back, by the caches and, before a deed, by the API server itself.
+
+What is ignored is told: at the pod for what it or its owner says, at the Namespace for its default, each once until
+it changes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from autoscaler.clusters.kubernetes.api.api_port import Api
+from autoscaler.clusters.kubernetes.api.kinds import PODS
+from autoscaler.clusters.kubernetes.objects.fields import Raw, text
+from autoscaler.operator.idle.consent import (
+    NO_CONSENT,
+    Consent,
+    namespace_problem,
+    owner_of,
+    read_consent,
+    rests_on_namespace,
+)
+from autoscaler.operator.store.consent_objects import ConsentObjects
+from autoscaler.operator.store.event_recorder import EventRecorder, JobEvent, ObjectSubject
+
+IGNORED: Final = "IdleReclaimIgnored"
+MOST_TOLD: Final = 10_000  # problems that are remembered
+
+
+class PodConsents:
+    """Consents of one term."""
+
+    def __init__(self, api: Api, objects: ConsentObjects, events: EventRecorder) -> None:
+        self._api, self._objects, self._events = api, objects, events
+        self._told: dict[str, str] = {}  # problem, by UID
+
+    def of(self, pod: Raw) -> Consent:
+        """Return what holds for the pod by what has been watched; tell what is ignored."""
+        namespace = text(pod, "metadata", "namespace")
+        if not self._objects.may_write_in(namespace):
+            return NO_CONSENT
+        owner, found = owner_of(pod), self._objects.namespace(namespace)
+        workload = None if owner is None else self._objects.workload(owner.kind, namespace, owner.name)
+        consent = read_consent(pod, workload, found)
+        self._tell("Pod", pod, consent.problem)
+        if found is not None:
+            self._tell("Namespace", found, namespace_problem(found))
+        return consent
+
+    async def read_now(self, pod: Raw) -> Consent:
+        """Return what holds for this very pod now: a watch may be late, and a veto counts at once.
+
+        Raises ClusterError if something that matters cannot be read.
+        """
+        name, namespace = text(pod, "metadata", "name"), text(pod, "metadata", "namespace")
+        live, owner = await self._api.get(PODS, name, namespace=namespace), owner_of(pod)
+        if text(live, "metadata", "uid") != text(pod, "metadata", "uid") or text(live, "metadata", "deletionTimestamp"):
+            return NO_CONSENT
+        workload = None if owner is None else await self._objects.read_workload(owner.kind, namespace, owner.name)
+        is_default = rests_on_namespace(live, workload)
+        return read_consent(live, workload, await self._objects.read_namespace(namespace) if is_default else None)
+
+    def _tell(self, kind: str, raw: Raw, problem: str) -> None:
+        uid = text(raw, "metadata", "uid")
+        if not problem:
+            self._told.pop(uid, None)
+            return
+        if self._told.get(uid) == problem:
+            return
+        self._told[uid] = problem
+        while len(self._told) > MOST_TOLD:
+            del self._told[next(iter(self._told))]
+        name = text(raw, "metadata", "name")
+        namespace = name if kind == "Namespace" else text(raw, "metadata", "namespace")  # where its readers look
+        subject = ObjectSubject(kind=kind, name=name, namespace=namespace, uid=uid)
+        self._events.emit(subject, JobEvent(reason=IGNORED, message=problem, is_warning=True))

@@ -1,0 +1,110 @@
+"""A namespace's default through the operator: watched, overruled by a pod, read again before the deed (ADR 0260)."""
+
+import pytest
+
+from autoscaler.clusters.kubernetes.api.kinds import NAMESPACES, STATEFUL_SETS
+from autoscaler.errors import ClusterError
+from tests.unit.operator.idle.idle_scene import ACT, IdleScene
+
+NOTICE_S = ACT.idle_notice_s
+
+
+async def pass_time(scene, seconds, *, step_s=20.0, **report):
+    for _ in range(int(seconds / step_s)):
+        scene.report(**report)
+        await scene.tick(step_s)
+
+
+async def scene_of(reclaim="30m", **words):
+    """`alice` and `bob` say nothing; their namespace does.  A gang waits for the two GPUs of one of them."""
+    scene = IdleScene(**words)
+    for name in ("alice", "bob"):
+        await scene.add(name, {})
+    await scene.annotate("nb", kind=NAMESPACES, reclaim=reclaim)
+    return scene
+
+
+async def test_pods_of_a_namespace_that_agreed_are_told_and_leave():
+    """As if each of them had the annotation."""
+    scene = await scene_of()
+    await pass_time(scene, 2 * NOTICE_S, alice=90, bob=60)
+    assert scene.names() == ["bob"]
+    assert [reason for reason, _, _ in scene.events.said] == ["IdleGpus", "IdleGpusGivenBack"]
+
+
+async def test_a_pod_that_says_off_stays():
+    """The next longest unused one goes in its place."""
+    scene = await scene_of()
+    await scene.annotate("alice", reclaim="off")
+    await pass_time(scene, 2 * NOTICE_S, alice=90, bob=60)
+    assert scene.names() == ["alice"]
+
+
+async def test_a_default_that_is_nonsense_is_told_once_at_the_namespace_and_ignored():
+    """Nobody's pod is told of it."""
+    scene = await scene_of(reclaim="whenever")
+    await pass_time(scene, 2 * NOTICE_S, alice=90, bob=60)
+    assert scene.names() == ["alice", "bob"]
+    assert [(reason, name) for reason, name, _ in scene.events.said] == [("IdleReclaimIgnored", "nb")]
+    await scene.annotate("nb", kind=NAMESPACES, reclaim="30m")
+    await scene.tick()
+    await scene.annotate("nb", kind=NAMESPACES, reclaim="whenever")
+    await pass_time(scene, 60, alice=90, bob=60)
+    assert scene.said("IdleReclaimIgnored") == ["nb", "nb"]  # it was sound meanwhile
+
+
+async def test_a_namespace_that_withdraws_in_the_second_of_the_deed_is_honoured():
+    """The watch has not shown it yet."""
+    scene = await scene_of()
+    await pass_time(scene, NOTICE_S, alice=90)
+    await scene.annotate("nb", kind=NAMESPACES, reclaim="off")
+    scene.watch = _nothing
+    await pass_time(scene, 60, alice=90)
+    assert scene.names() == ["alice", "bob"]
+    assert scene.said("IdleGpusGivenBack") == []
+
+
+async def test_a_namespace_that_cannot_be_read_now_keeps_its_pods():
+    """Without the answer nobody knows whether its default still holds."""
+    scene = await scene_of()
+    await pass_time(scene, NOTICE_S, alice=90)
+    get = scene.api.get
+
+    async def refuse(kind, name, **words):
+        if kind == NAMESPACES:
+            raise ClusterError("namespaces is forbidden")
+        return await get(kind, name, **words)
+
+    scene.api.get = refuse
+    await pass_time(scene, 60, alice=90)
+    assert scene.names() == ["alice", "bob"]
+
+
+async def test_an_owner_that_says_off_keeps_its_pods():
+    """At the StatefulSet itself, which its pods' template need not change for; also one that nobody has shown yet."""
+    for shows in (True, False):
+        scene = await scene_of()
+        ref = {"kind": "StatefulSet", "name": "carol"}
+        await scene.add("carol", {"edl.dev/idle-min-replicas": "0"}, owner=ref)
+        scene.per_pod, scene.gpus = 2, 6
+        body = {"metadata": {"name": "carol", "namespace": "nb"}, "spec": {"replicas": 1}, "status": {"replicas": 1}}
+        await scene.api.create(STATEFUL_SETS, body)
+        await pass_time(scene, NOTICE_S, carol=90)
+        assert scene.said("IdleGpus") == ["carol"]
+        await scene.annotate("carol", kind=STATEFUL_SETS, reclaim="off")
+        if not shows:
+            scene.watch = _nothing
+        await pass_time(scene, 120, carol=90)
+        assert (await scene.api.get(STATEFUL_SETS, "carol", namespace="nb"))["spec"]["replicas"] == 1
+
+
+@pytest.mark.parametrize(("namespaces", "left"), [((), ["bob"]), (("nb",), ["bob"]), (("ml",), ["alice", "bob"])])
+async def test_where_edl_may_not_write_nobody_has_agreed(namespaces, left):
+    """The chart's `namespaces`: a pod elsewhere could not be evicted, so nobody counts on its GPUs."""
+    scene = await scene_of(namespaces=namespaces)
+    await pass_time(scene, 2 * NOTICE_S, alice=90, bob=60)
+    assert scene.names() == left
+
+
+async def _nothing():
+    """A watch that shows nothing new."""
