@@ -88,17 +88,23 @@ async def _page(run: LocalRun, output: RunOutput, port: int | None) -> AsyncIter
     if port is None:
         yield
         return
-    from autoscaler.cli.local.run_page import RunPageSource  # noqa: PLC0415 - the planner's questions and templates
-    from autoscaler.page.page_server import serve_locally  # noqa: PLC0415 - with it
-
+    serve_run = await asyncio.to_thread(_import_page)
     async with contextlib.AsyncExitStack() as stack:
         try:
-            address = await stack.enter_async_context(serve_locally(RunPageSource(run), port=port))
+            address = await stack.enter_async_context(serve_run(run, port))
         except OSError as error:
             print(escape_controls(f"edl: no page: port {port} cannot be used: {error.strerror}"), file=sys.stderr)
         else:
             _try_print(json.dumps({"page": address}) if output is RunOutput.JSON else f"page: {address}")
         yield
+
+
+def _import_page() -> Callable[[LocalRun, int], contextlib.AbstractAsyncContextManager[str]]:
+    """Import what serves the page, on a thread: half a second, which the run's own work does not wait for."""
+    from autoscaler.cli.local.run_page import RunPageSource  # noqa: PLC0415 - only with a page
+    from autoscaler.page.page_server import serve_locally  # noqa: PLC0415 - with it
+
+    return lambda run, port: serve_locally(RunPageSource(run), port=port)
 
 
 @contextlib.asynccontextmanager
