@@ -14,12 +14,13 @@ from autoscaler.page.drawings.curve_drawing import draw_curve
 from autoscaler.page.drawings.time_drawing import draw_time
 from autoscaler.page.page_source import PageSource
 from autoscaler.page.planner_questions import PlannerQuestions, PlanOutlook
-from autoscaler.views.cluster_picture import all_pods, job_colours
+from autoscaler.views.cluster_picture import job_colours
 from autoscaler.views.documents import ClusterDocuments, Rights
 from autoscaler.views.job_page_view import JobPageView
 from autoscaler.views.job_view import job_views, pods_of
 from autoscaler.views.journal import journal_of, search_journal
 from autoscaler.views.now_view import now_view
+from autoscaler.views.pod_view import all_pods
 from autoscaler.views.samples import RINGS, SampleRings
 from autoscaler.views.time_view import time_view
 from autoscaler.views.waiting_view import states_of, waiting_view, wants_more

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autoscaler.views.cluster_picture import PodView
 from autoscaler.views.job_view import JobView
 from autoscaler.views.journal import JournalLine
+from autoscaler.views.pod_view import PodView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,10 @@ from autoscaler.clusters.kubernetes.objects.fields import (
     text,
     unix_s,
 )
-from autoscaler.views.cluster_picture import PodView, job_colours
+from autoscaler.views.cluster_picture import job_colours
 from autoscaler.views.documents import ClusterDocuments
 from autoscaler.views.object_states import holding_conditions, job_message
+from autoscaler.views.pod_view import PodView
 from autoscaler.views.throughput import ThroughputView, throughput_of
 
 _ENDINGS = ("Completed", "Failed")

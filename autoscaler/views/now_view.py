@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from autoscaler.views.cluster_picture import ClusterPicture, all_pods, cluster_picture
+from autoscaler.views.cluster_picture import ClusterPicture, cluster_picture
 from autoscaler.views.documents import ClusterDocuments
 from autoscaler.views.job_view import JobView, job_views
+from autoscaler.views.pod_view import all_pods
 from autoscaler.views.web_view import DeploymentView, deployment_views
 
 MOST_JOBS: Final = 100

@@ -9,9 +9,10 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
-from autoscaler.views.cluster_picture import NodeUnit, Use, all_pods, amount_in, cluster_picture
+from autoscaler.views.cluster_picture import cluster_picture
 from autoscaler.views.documents import ClusterDocuments
 from autoscaler.views.job_view import JobView, job_view
+from autoscaler.views.pod_view import NodeUnit, Use, all_pods, amount_in
 
 HOUR_S: Final = 3600.0
 DAY_S: Final = 86_400.0

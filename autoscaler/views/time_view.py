@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from autoscaler.views.cluster_picture import NodeUnit
 from autoscaler.views.documents import Rights
 from autoscaler.views.journal import JournalLine
+from autoscaler.views.pod_view import NodeUnit
 from autoscaler.views.samples import REST, ClusterSample, owners_of
 
 MOST_POINTS: Final = 300

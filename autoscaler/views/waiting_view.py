@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import integer, key_of
-from autoscaler.views.cluster_picture import PodView, all_pods
 from autoscaler.views.documents import ClusterDocuments
 from autoscaler.views.job_view import JobView, job_views
+from autoscaler.views.pod_view import PodView, all_pods
 
 MOST_SHOWN: Final = 100
 

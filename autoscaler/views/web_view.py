@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autoscaler.clusters.kubernetes.objects.fields import controller_of, integer, text
-from autoscaler.views.cluster_picture import PodView
 from autoscaler.views.documents import ClusterDocuments
+from autoscaler.views.pod_view import PodView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.page.drawings.words import shortened
-from autoscaler.views.cluster_picture import ClusterPicture, Holding, NodeUnit, NodeView, PodView, Use, amount_in
+from autoscaler.views.cluster_picture import ClusterPicture, Holding, NodeView
+from autoscaler.views.pod_view import NodeUnit, PodView, Use, amount_in
 
 MOST_COLUMNS: Final = 64
 """More nodes are drawn as cells."""

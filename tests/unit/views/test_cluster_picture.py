@@ -1,7 +1,8 @@
 """The picture of the cluster: who has how much of which node, and what is free."""
 
-from autoscaler.views.cluster_picture import NodeUnit, Use, all_pods, cluster_picture, job_colours
+from autoscaler.views.cluster_picture import cluster_picture, job_colours
 from autoscaler.views.documents import ClusterDocuments, Rights
+from autoscaler.views.pod_view import NodeUnit, Use, all_pods
 from tests.harness.page_cluster import NOW_S, demo_documents, job, node, pod
 
 
