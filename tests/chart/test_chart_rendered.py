@@ -212,12 +212,3 @@ def test_an_external_etcd_has_one_kind_of_user():
     external = {"endpoints": ["https://etcd:2379"], "secretName": "etcd", "admin": True, "password": True}
     with pytest.raises(RefusedValuesError, match=r"etcd\.external\.admin"):
         render({"etcd": {"external": external}})
-
-
-def test_the_dashboard_is_json_and_asks_for_metrics_of_edl():
-    (board,) = (
-        json.loads(thing["data"]["edl.json"])
-        for thing in render_set("monitored")
-        if thing["metadata"]["name"] == "edl-dashboard"
-    )
-    assert all("edl_" in target["expr"] for panel in board["panels"] for target in panel["targets"])
