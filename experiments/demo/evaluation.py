@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Final
 
 import numpy as np
-from rich.console import Console
-from rich.table import Column, Table
 
 from autoscaler.local_run.local_run import LocalRun
 from experiments.demo.baseline import Training
@@ -19,12 +19,15 @@ from experiments.demo.demo_jobs import DemoJob
 from experiments.demo.demo_samples import Sample, count_servers, measure_waits, parse_samples, read_lines
 from experiments.demo.figure import draw_run
 from experiments.demo.load_driver import WORKLOAD, LoadDriver
-from experiments.demo.outcome import SUMMARY_HEAD, UNFINISHED, DemoOutcome, JobOutcome, count_positions, summary_rows
+from experiments.demo.outcome import UNFINISHED, DemoOutcome, JobOutcome, count_positions, summary_lines
 from experiments.demo.trained_models import TrainedModel, training_alone
 from master.api.checkpoints.audit import read_checkpoint
 from master.api.errors import ContractError
 
-TABLE_WIDTH: Final = 120
+OUT_OF_TIME: Final = (
+    "the time was over before all jobs had ended: this machine was busy; fewer epochs end in time, as in "
+    "make demo ARGS='--epochs N'"
+)
 COUNT_WORDS: Final = {2: "Two", 3: "Three"}
 TITLE: Final = "{} jobs beside web load that rises and falls (virtual CPUs)"
 
@@ -72,18 +75,10 @@ def print_outcome(outcome: DemoOutcome, *, is_json: bool) -> None:
     if is_json:
         print(json.dumps({"outcome": outcome.as_json()}), flush=True)
         return
-    job, *others = SUMMARY_HEAD
-    table = Table(
-        Column(job, no_wrap=True),
-        *others,
-        title="samples x epochs, counted by the models themselves",
-        title_justify="left",
-    )
-    for row in summary_rows(outcome.jobs):
-        table.add_row(*row)
-    Console(width=max(Console().width, TABLE_WIDTH)).print(table)
+    print("samples x epochs, counted by the models themselves:")
+    print("\n".join(summary_lines(outcome.jobs, width=get_terminal_size().columns if sys.stdout.isatty() else None)))
     if any(job.verdict == UNFINISHED for job in outcome.jobs):
-        print("the time was over before all jobs had ended: this machine was busy; fewer --epochs end in time")
+        print(OUT_OF_TIME)
     web = outcome.web
     if web.median_s is not None:
         waited = f"median {web.median_s:.2f} s, longest {web.worst_s:.2f} s"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autoscaler.cli.output.object_tables import align_columns
 from experiments.demo.demo_samples import FaultMark, WaitTimes
 
 ACCURACY_TOLERANCE = 0.015
@@ -110,6 +111,19 @@ SUMMARY_HEAD = (
     "alone",
     "",
 )
+
+
+def summary_lines(jobs: Sequence[JobOutcome], *, width: int | None) -> list[str]:
+    """The audit as a table, or, where it is wider than `width` columns, as a paragraph for each job."""
+    rows = summary_rows(jobs)
+    table = align_columns([tuple(head.upper() for head in SUMMARY_HEAD), *rows])
+    if width is None or max(map(len, table)) <= width:
+        return table
+    lines = []
+    for name, *cells, verdict in rows:
+        lines.append(f"{name}: {verdict}")
+        lines += [f"  {head:<18} {cell}" for head, cell in zip(SUMMARY_HEAD[1:-1], cells, strict=True)]
+    return lines
 
 
 def _counted(job: JobOutcome) -> tuple[str, str, str]:

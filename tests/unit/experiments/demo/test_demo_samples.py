@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from experiments.demo.demo_samples import count_servers, parse_samples
-from experiments.demo.outcome import JobOutcome, summary_rows
+from experiments.demo.outcome import SUMMARY_HEAD, JobOutcome, summary_lines, summary_rows
 
 
 def line(at_s, *, trainers, servers, target):
@@ -71,3 +71,18 @@ def test_a_group_has_no_servers_to_count():
     """The table says "none": "0 to 0" would read as if servers had been lost."""
     (row,) = summary_rows([replace(WHOLE, servers=(0, 0))])
     assert row[6] == "none"
+
+
+def test_the_audit_fits_the_terminal():
+    """A table where it fits, else a paragraph for each job; nothing is cut, and no line runs over."""
+    jobs = [WHOLE, replace(WHOLE, name="digits-torch", epochs=1_000, servers=(0, 0))]
+    table = summary_lines(jobs, width=None)
+    assert len(table) == 3
+    widest = max(map(len, table))
+    assert summary_lines(jobs, width=widest) == table
+    narrow = summary_lines(jobs, width=widest - 1)
+    assert max(map(len, narrow)) <= 60
+    for row in summary_rows(jobs):
+        assert f"{row[0]}: {row[-1]}" in narrow
+        for head, cell in zip(SUMMARY_HEAD[1:-1], row[1:-1], strict=True):
+            assert f"  {head:<18} {cell}" in narrow
