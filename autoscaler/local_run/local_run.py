@@ -65,6 +65,7 @@ if TYPE_CHECKING:  # `_import_run_term`
     from autoscaler.operator.job.job_record import JobRecord
     from autoscaler.operator.leader_term import LeaderTerm
 
+_GRACE: Final = "pods end within their grace periods"
 _SAMPLES: Final = object_key("run", "", "samples")
 
 log = logging.getLogger(__name__)
@@ -289,14 +290,15 @@ class LocalRun:
         """True once `stop` has been called."""
         return self._is_stopped
 
-    async def stop(self) -> None:
+    async def stop(self, why: str = "") -> None:
         """End everything in order and within its grace: web and trainers, then servers, masters, etcd.
 
-        Jobs leave as those that a user suspends; pods that the operator does not delete are deleted here (M7).
+        Jobs leave as those that a user suspends; pods that the operator does not delete are deleted here (M7).  `why`
+        begins the event `Stopping`: who reads the run folder later finds out what ended the run.
         """
         self._outcomes = self.outcomes()
         self._is_stopped = True
-        self.recorder.record_event("Job", "run", "Stopping", "pods end within their grace periods")
+        self.recorder.record_event("Job", "run", "Stopping", "; ".join(filter(None, (why, _GRACE))))
         await stop_pods(self.plane.server, self.api)
         await stop_etcd(self.plane.kubelet.processes)
 

@@ -153,7 +153,8 @@ def find_run(folder: Path | None, *, is_quiet: bool = False) -> RunFolder:
         if not (folder / "run.json").is_file():
             raise CommandError(Exit.NOT_FOUND, f"{folder} is not a run folder: it has no run.json")
         return RunFolder(root=folder.absolute())
-    live = [folder for folder in find_runs(RUNS) if folder.is_live()]
+    runs = list(find_runs(RUNS))
+    live = [folder for folder in runs if folder.is_live()]
     if len(live) > 1 and not is_quiet:
         names = ", ".join(folder.root.name for folder in live[1:])
         notice = f"edl: of {len(live)} live runs this is {live[0].root.name}; --run chooses ({names})"
@@ -161,4 +162,5 @@ def find_run(folder: Path | None, *, is_quiet: bool = False) -> RunFolder:
     if live:
         return live[0]
     hint = "start one with edl run FILE, or name one with --run DIR; --kubeconfig names a cluster"
-    raise CommandError(Exit.NOT_FOUND, f"no run is live below ./{RUNS}; {hint}")
+    over = f" ({runs[0].root} is over; its logs/ and checkpoints/ remain)" if runs else ""
+    raise CommandError(Exit.NOT_FOUND, f"no run is live below ./{RUNS}{over}; {hint}")

@@ -7,7 +7,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import asdict
@@ -19,6 +18,7 @@ from rich.live import Live
 
 from autoscaler.cli.exit_codes import Exit
 from autoscaler.cli.local.run_records import format_event
+from autoscaler.cli.local.stop_request import StopRequest, stop_on_closed_input, stop_on_signals
 from autoscaler.cli.output.live_view import draw
 from autoscaler.clusters.local.run_files.run_journal import RunEvent
 from autoscaler.jobs.lifecycle import JobEnding
@@ -35,6 +35,10 @@ _FRAMES_PER_S: Final = 4
 _EVENTS_SHOWN: Final = 30
 _LINGER_S: Final = 1.0
 """Pause after the end of the last job, so that `edl wait` in another terminal sees the end."""
+
+
+DURATION_OVER: Final = "its duration is over"
+JOBS_OVER: Final = "all jobs are over"
 
 
 class RunOutput(StrEnum):
@@ -61,8 +65,8 @@ async def run_in_foreground(
     and faults do.  `page_port`: where the page is served, 0 for a free port, None for no page.  Raises AutoscalerError
     if the run could not start, or crashed.
     """
-    stop, kill = asyncio.Event(), asyncio.Event()
-    with _signals(stop, kill), _quiet_logs(), _pipe_from_owner(stop, is_watched=ends_with_stdin):
+    stop, kill = StopRequest(), asyncio.Event()
+    with stop_on_signals(stop, kill), _quiet_logs(), stop_on_closed_input(stop, is_watched=ends_with_stdin):
         async with (
             LocalRun(settings, report=lambda line: print(escape_controls(line), file=sys.stderr)) as run,
             contextlib.AsyncExitStack() as stack,
@@ -75,8 +79,8 @@ async def run_in_foreground(
                 _try_print(f"notice: {notice}")
             async with _live_view(run, output):
                 async with _background_task(run, background):
-                    code = await _wait_for_end(run, stop, duration_s, stays=stays or not manifests.jobs)
-                await _leave(run, kill)
+                    code, why = await _wait_for_end(run, stop, duration_s, stays=stays or not manifests.jobs)
+                await _leave(run, kill, why)
         outcome = run.outcomes()
     _print_end(run, output, outcome)
     return code
@@ -129,14 +133,14 @@ def _report_crash(task: asyncio.Task[None], run: LocalRun) -> None:
         run.crash(error)
 
 
-async def _wait_for_end(run: LocalRun, stop: asyncio.Event, duration_s: float | None, *, stays: bool) -> Exit:
-    """Wait for Ctrl-C, the duration, the end of all jobs, or a crash (which is raised)."""
-    ends = {
-        asyncio.create_task(stop.wait(), name="Ctrl-C"): Exit.INTERRUPTED,
+async def _wait_for_end(run: LocalRun, stop: StopRequest, duration_s: float | None, *, stays: bool) -> tuple[Exit, str]:
+    """Wait for Ctrl-C, the duration, the end of all jobs, or a crash (which is raised); with the reason for people."""
+    ends: dict[asyncio.Task[Any], Exit] = {
+        asyncio.create_task(stop.wait(), name="stop"): Exit.INTERRUPTED,
         asyncio.create_task(run.crashed(), name="crash"): Exit.FAILED,
     }
     if duration_s is not None:
-        ends[asyncio.create_task(asyncio.sleep(duration_s), name="duration")] = Exit.OK
+        ends[asyncio.create_task(asyncio.sleep(duration_s, DURATION_OVER), name="duration")] = Exit.OK
     if not stays:
         ends[asyncio.create_task(_until_jobs_are_over(run), name="end")] = Exit.OK
     try:
@@ -146,14 +150,14 @@ async def _wait_for_end(run: LocalRun, stop: asyncio.Event, duration_s: float | 
             task.cancel()
         await asyncio.gather(*ends, return_exceptions=True)
     first = done.pop()
-    first.result()
-    return Exit.FAILED if ends[first] is Exit.OK and run.failed_jobs() else ends[first]
+    why = str(first.result())
+    return Exit.FAILED if ends[first] is Exit.OK and run.failed_jobs() else ends[first], why
 
 
-async def _until_jobs_are_over(run: LocalRun) -> None:
+async def _until_jobs_are_over(run: LocalRun) -> str:
     while not run.are_jobs_over():  # noqa: ASYNC110 - many events end a job; polling is simplest
         await asyncio.sleep(1 / _FRAMES_PER_S)
-    await asyncio.sleep(_LINGER_S)
+    return await asyncio.sleep(_LINGER_S, JOBS_OVER)
 
 
 @contextlib.asynccontextmanager
@@ -199,9 +203,9 @@ async def _show_view(run: LocalRun) -> None:
             live.update(frame(), refresh=True)
 
 
-async def _leave(run: LocalRun, kill: asyncio.Event) -> None:
+async def _leave(run: LocalRun, kill: asyncio.Event, why: str) -> None:
     """Stop in order, or at once after a second Ctrl-C."""
-    stopping = asyncio.create_task(run.stop(), name="stop")
+    stopping = asyncio.create_task(run.stop(why), name="stop")
     killing = asyncio.create_task(kill.wait(), name="second Ctrl-C")
     await asyncio.wait({stopping, killing}, return_when=asyncio.FIRST_COMPLETED)
     for task in (stopping, killing):
@@ -210,44 +214,6 @@ async def _leave(run: LocalRun, kill: asyncio.Event) -> None:
     await asyncio.gather(killing, return_exceptions=True)
     with contextlib.suppress(asyncio.CancelledError):
         await stopping
-
-
-@contextlib.contextmanager
-def _signals(stop: asyncio.Event, kill: asyncio.Event) -> Iterator[None]:
-    def handle_signal() -> None:
-        if stop.is_set():
-            kill.set()
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    for number in numbers:
-        loop.add_signal_handler(number, handle_signal)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-
-@contextlib.contextmanager
-def _pipe_from_owner(stop: asyncio.Event, *, is_watched: bool) -> Iterator[None]:
-    """Set `stop` once standard input closes."""
-    if not is_watched:
-        yield
-        return
-    loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
-
-    def read() -> None:
-        if not os.read(descriptor, 4096):
-            loop.remove_reader(descriptor)
-            stop.set()
-
-    loop.add_reader(descriptor, read)
-    try:
-        yield
-    finally:
-        loop.remove_reader(descriptor)
 
 
 @contextlib.contextmanager
@@ -274,7 +240,7 @@ def _print_start(run: LocalRun, show: RunOutput) -> None:
         _try_print(f"metrics: {metrics}")
 
 
-def _print_event(event: RunEvent, show: RunOutput, stop: asyncio.Event) -> None:
+def _print_event(event: RunEvent, show: RunOutput, stop: StopRequest) -> None:
     """Print an event; if the reader of a pipe has ended (`edl run ... | head`), the run stops in order."""
     match show:
         case RunOutput.JSON:
@@ -286,7 +252,7 @@ def _print_event(event: RunEvent, show: RunOutput, stop: asyncio.Event) -> None:
         case _:
             assert_never(show)
     if not is_read:
-        stop.set()
+        stop.make("nobody reads its output any more")
 
 
 def _print_end(run: LocalRun, show: RunOutput, outcome: dict[str, str]) -> None:

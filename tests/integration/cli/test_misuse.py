@@ -150,3 +150,4 @@ def test_a_closed_terminal_stops_the_run_in_order(run):
     run.process.send_signal(signal.SIGHUP)
     assert run.process.wait(DEADLINE_S) == 130
     assert '"ended"' in (run.folder / "run.json").read_text()
+    assert "its terminal was closed (SIGHUP); pods end within" in (run.folder / "events.jsonl").read_text()

@@ -149,6 +149,8 @@ def test_ctrl_c_lets_everything_leave_in_order(run):
     run.process.send_signal(signal.SIGINT)
     output, _ = run.process.communicate(timeout=DEADLINE_S)
     assert run.process.returncode == 130
+    (stopping,) = [line for line in output.splitlines() if " Stopping " in line]
+    assert "Ctrl-C (SIGINT)" in stopping
     gone = [line for line in output.splitlines() if " Gone " in line]
     last = ("idle-trainer-0", "idle-master-local-0")
     order = [next(i for i, line in enumerate(gone) if name in line) for name in last]

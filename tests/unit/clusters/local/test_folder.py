@@ -1,6 +1,7 @@
 """The run folder: what it holds, who may read it, and how a run is found."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,15 @@ def test_a_folder_that_is_no_run_is_not_found(tmp_path, monkeypatch):
         with pytest.raises(CommandError) as caught:
             find_run(chosen)
         assert caught.value.code is Exit.NOT_FOUND
+
+
+def test_a_run_that_has_ended_is_named(tmp_path, monkeypatch):
+    """Who types a command too late learns where logs and checkpoints are; the newest of several."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EDL_RUN", raising=False)
+    ended = [make_run_folder(Path("runs"), "job", described={"ended": "2026-01-02"}) for _ in range(2)]
+    with pytest.raises(CommandError, match=rf"below \./runs \(runs/{ended[-1].root.name} is over; its logs"):
+        find_run(None)
 
 
 def test_events_are_on_disk_when_they_are_told(tmp_path):
