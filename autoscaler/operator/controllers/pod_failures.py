@@ -101,7 +101,7 @@ class PodFailures:
             job,
             JobEvent(
                 reason="ServerLost" if lost else "ServerLeft",
-                message=f"parameter server: {lost or 'handed over all its buckets'}",
+                message=f"server {end.pod}: {lost or 'handed over all its buckets'}",
                 is_warning=bool(lost),
                 pod=end.pod,
             ),

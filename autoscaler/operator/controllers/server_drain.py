@@ -116,7 +116,7 @@ class ServerDrains:
         if drain is None:
             drain = ServerDrain(ordinal=ordinal_of(raw), since_s=now_s)
             self._store.change(record.job, drains={**record.drains, action.pod: drain})
-            message = "the server drains: its pod is deleted once its buckets have been moved"
+            message = f"server {action.pod}: drains, and is deleted once its buckets have been moved"
             self._store.events.emit(record.job, JobEvent(reason="ServerDraining", message=message, pod=action.pod))
         return drain_problem(drain, record, now_s)
 

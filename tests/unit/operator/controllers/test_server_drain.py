@@ -173,7 +173,8 @@ async def test_a_server_leaves_when_its_master_says_that_it_holds_nothing():
     assert scene.status()["servers"]["draining"] == 1
     assert scene.told("Scaled") == ("False", "Shrinking")
     assert "being moved" in message(scene, "Scaled")
-    assert "ServerDraining" in scene.reasons()
+    drains = "server team-a/digits-server-1: drains, and is deleted once its buckets have been moved"
+    assert ("ServerDraining", drains) in scene.notes()
     await scene.live(8)
     assert scene.servers == TWO[:1]
     assert ("server", 2, 1, "Ratio") in [
@@ -353,6 +354,8 @@ async def test_a_server_killed_at_the_end_of_its_grace_is_a_loss_only_with_bucke
     await scene.leading.jobs.reconcile(JOB)
     await write_events(scene.leading.events)
     assert {"ServerLeft", "ServerLost"} & set(scene.reasons()) == {reason}
+    (note,) = [note for which, note in scene.notes() if which == reason]
+    assert note.startswith("server team-a/digits-server-1: "), "which of them it was"
 
 
 async def test_a_report_after_a_loss_does_not_prove_that_a_server_was_empty():
