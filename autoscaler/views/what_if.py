@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoscaler.domain import Decision, PodPhase, Role, WorkloadName
+from autoscaler.domain import Bottleneck, Decision, PodPhase, Role, WorkloadName
 from autoscaler.planner.counterfactual import Converged, PlanInputs
 
 
@@ -68,8 +68,12 @@ def web_rows(found: WhatIfComparison) -> list[list[str]]:
 
 
 def waiting_rows(converged: Converged) -> list[list[str]]:
-    """Rows of what would wait, and why: jobs that cannot start or lack core pods, external pods without a node."""
-    lacking = [d for d in converged.plan.decisions if d.target == 0 or d.is_degraded]
+    """Rows of what would wait, and why: jobs that cannot start or lack core pods, external pods without a node.
+
+    Jobs that are over or suspended wait for nothing.
+    """
+    active = [d for d in converged.plan.decisions if d.bottleneck is not Bottleneck.NOT_ACTIVE]
+    lacking = [d for d in active if d.target == 0 or d.is_degraded]
     rows = [[f"tj/{d.job}", "Degraded" if d.is_degraded else str(d.bottleneck), d.message] for d in lacking]
     states: dict[tuple[str, str], int] = {}
     owners = {pod.name: str(pod.workload or pod.name) for pod in converged.inputs.view.pods}

@@ -31,7 +31,7 @@ def scale(*, kind: str, name: str, is_dry: bool, selector: PlaceSelector, **coun
     The newest size replaces an earlier one that is in progress; the output reports that.
 
     \b
-    edl scale deployment/web --replicas 6
+    edl scale deployment/web --replicas 9
     edl scale tj/digits --trainers 4
     edl scale tj/digits --servers 3
     edl scale tj/digits --trainers 4 --servers 2

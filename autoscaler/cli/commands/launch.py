@@ -118,7 +118,7 @@ def launch(context: click.Context, /, **options: Any) -> None:
     \b
     edl launch --trainers 1:8 train.py --lr 0.1
     edl launch --trainers 1:4 --gpu 1 --cpu 2 --memory 8Gi -m team.train
-    edl launch --servers 1:3 examples/digits_pserver.py
+    edl launch --trainers 1:6 --servers 1:3 examples/digits_pserver.py
     edl launch --no-group --trainers 1:4 examples/plain_sharding.py
     edl launch --trainers 2:6 --dry-run train.py > job.yaml
     edl launch --on kubernetes --image team/train:1 --checkpoint s3://b/t train.py

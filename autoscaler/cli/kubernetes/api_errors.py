@@ -19,6 +19,9 @@ NO_DEFINITION = (
     "the cluster knows no TrainingJobs; install EDL there (helm install edl charts/edl), or name another --context"
 )
 
+_KUBELETS_LOGS = "/containerLogs/"
+"""Part of the address at which the API server asks a kubelet for a log."""
+
 NO_GPU_DEFINITION = "the cluster knows no NodeGpus; install this version of EDL's chart there, with agent.enabled=true"
 
 
@@ -47,6 +50,9 @@ def to_command_error(error: ClusterError, title: str) -> CommandError:
             )
         case UnavailableError(may_have_happened=True):
             hint = "no answer came, so the write may have happened; check with edl get"
+            return CommandError(Exit.FAILED, f"{error}; {hint} ({title})")
+        case UnavailableError() if _KUBELETS_LOGS in str(error):
+            hint = "the API server answers, and the kubelet of the pod's node does not answer it"
             return CommandError(Exit.FAILED, f"{error}; {hint} ({title})")
         case UnavailableError():
             hint = f"is the API server of {title} up?  Check with kubectl cluster-info"

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autoscaler.cli.output.throughput_plot import bars_of
+from autoscaler.clusters.local.machine.pod_logs import LOG_HEADING
 from autoscaler.clusters.local.run_files.run_journal import DECIDED, RunEvent
 from autoscaler.domain import Bottleneck, PodPhase, Role
 from autoscaler.local_run.run_snapshot import (
@@ -255,11 +256,14 @@ def _change_row(line: DecisionLine, colours: Mapping[str, str]) -> Sequence[str 
 
 
 def _event_rows(events: Sequence[RunEvent], width: int) -> list[Sequence[str]]:
-    """A row for each event; the message of a failure continues in more rows, for its cause may stand at its end."""
+    """A row for each event; the message of a failure continues in more rows, for its cause may stand at its end.
+
+    Lines of a pod's log, and what announces them, are left to `edl events`.
+    """
     beside = _BESIDE_A_MESSAGE + max((len(event.object) + len(event.reason) for event in events), default=0)
     rows: list[Sequence[str]] = []
     for event in events:
-        message = event.message.partition("\n")[0]
+        message = event.message.partition("\n")[0].removesuffix(LOG_HEADING)
         is_failure = event.kind == "Failed" and message
         lines = wrap(message, max(_SHORTEST_MESSAGE, width - beside))[:_MOST_LINES] if is_failure else [message]
         rows.append((f"{event.t_s:6.1f}s", event.object, event.reason, lines[0]))

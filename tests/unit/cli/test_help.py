@@ -1,5 +1,7 @@
 """`edl --help`: a reader in a terminal of 80 columns sees each sentence whole."""
 
+import re
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -41,6 +43,8 @@ def test_every_command_stands_under_one_heading():
 
 
 @pytest.mark.parametrize("name", sorted(edl.commands))
-def test_examples_in_a_commands_help_stay_in_the_terminal(name):
-    """They are not wrapped, so each has to be short enough."""
-    assert [line for line in help_of(name) if len(line) > COLUMNS] == []
+def test_a_commands_help_shows_examples_that_fit(name):
+    """A newcomer copies a line from it; it is not wrapped, so it has to be short enough."""
+    lines = help_of(name)
+    assert [line for line in lines if len(line) > COLUMNS] == []
+    assert name in {"version", "data"} or [line for line in lines if re.search(rf"^ .*edl {name}\b", line)]

@@ -1,17 +1,15 @@
 """The live view and the tables are pure: a snapshot in, a picture out."""
 
-import asyncio
 import io
-import re
 from dataclasses import replace
 
-import click
 import pytest
 from rich.console import Console
 
 from autoscaler.cli.local.foreground import RunOutput, _print_event
-from autoscaler.cli.main import edl
+from autoscaler.cli.local.stop_request import StopRequest
 from autoscaler.cli.output.live_view import draw
+from autoscaler.clusters.local.machine.pod_logs import LOG_HEADING
 from autoscaler.clusters.local.run_files.run_journal import RunEvent
 from autoscaler.domain import Bottleneck, Decision, PodPhase, Reason, Resources, Role
 from autoscaler.jobs.progress import JobProgress
@@ -140,6 +138,15 @@ def test_the_cause_of_a_failure_is_not_cut_off():
     assert "word19" not in drawn(SNAPSHOT, [replace(event, kind="Job")], width=80)
 
 
+def test_a_line_announces_no_log_that_it_does_not_show():
+    """It ended in "the last lines of its log:", and nothing followed."""
+    words = f"was killed by SIGKILL{LOG_HEADING}\n  | term 3 serves\nstarts again at once"
+    event = RunEvent(number=1, t_s=1.0, kind="Exited", object="pod/digits-master", reason="Restarting", message=words)
+    shown = drawn(SNAPSHOT, [event])
+    assert "was killed by SIGKILL" in shown
+    assert "its log" not in shown
+
+
 HOSTILE = RunEvent(
     number=1,
     t_s=1.0,
@@ -157,7 +164,7 @@ def test_what_a_trainer_wrote_does_not_move_the_terminal_of_the_live_view():
 
 def test_what_a_trainer_wrote_does_not_move_the_terminal_of_a_run(capsys):
     """Nor where `edl run` tells its events as lines."""
-    _print_event(HOSTILE, RunOutput.LINES, asyncio.Event())
+    _print_event(HOSTILE, RunOutput.LINES, StopRequest())
     told = capsys.readouterr().out
     assert not set(told) & {"\x1b", "\x07", "\x9b"}
     assert "\\x1b]0;mine" in told
@@ -248,12 +255,3 @@ def test_a_diverged_loss_is_shown_and_recorded_as_nothing():
     snapshot = replace(SNAPSHOT, jobs=(diverged,))
     assert "nan" in drawn(snapshot)
     assert sample_of(snapshot)["jobs"]["digits"]["loss"] is None
-
-
-def test_every_help_fits_eighty_columns_and_shows_examples():
-    """A newcomer copies a line from it."""
-    for name, command in edl.commands.items():
-        context = click.Context(command, info_name=f"edl {name}", terminal_width=80)
-        text = command.get_help(context)
-        assert max(map(len, text.splitlines())) <= 80, name
-        assert name in {"version", "data"} or re.search(rf"^ .*edl {name}\b", text, re.MULTILINE), name

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.cli.main import main
-from autoscaler.domain import Capabilities, Policy, ServerSpec, Workload
+from autoscaler.domain import Capabilities, JobState, Policy, ServerSpec, Workload
 from autoscaler.snapshots import SnapshotContent, format_document, to_document
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
@@ -143,6 +143,21 @@ def test_more_load_takes_surplus_and_the_rest_waits(say):
     assert [content["jobs"][0][column] for column in ("now", "before", "after")] == [2, 2, 1]
     assert content["deployments"][0]["after"] == {"running": 1, "wanted": 6}
     assert content["waiting"] == [{"name": "deployment/web", "reason": "NoCapacity", "why": "5 pods"}]
+
+
+def test_a_job_that_is_over_or_suspended_waits_for_nothing(say, tmp_path):
+    """It stands in the table, since its pods may be there yet."""
+    over = replace(job("over"), state=JobState.OVER), replace(job("halted"), state=JobState.SUSPENDED)
+    cluster = MemoryCluster([node("n1", 1_900)], [job("digits"), *over], [Workload(name="web", shape=shape(1_000))])
+    driver = Driver(cluster, Policy())
+    driver.settle()
+    file = tmp_path / "over.json"
+    snapshot = SnapshotContent(now_s=cluster.now(), policy=Policy(), view=cluster.view(history=driver.history))
+    file.write_text(format_document(to_document(snapshot)))
+    shown = say("what-if", "--web", "2", file=file)
+    table, waiting = shown.split("would wait:")
+    assert "tj/over" in table
+    assert "tj/" not in waiting
 
 
 def test_more_load_takes_servers_after_their_trainers(say, elastic):

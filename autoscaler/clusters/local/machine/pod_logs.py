@@ -12,6 +12,7 @@ import signal
 from pathlib import Path
 from typing import Final
 
+LOG_HEADING: Final = "; the last lines of its log:"
 LONGEST_LOG_BYTES: Final = 64 << 20
 _KEPT_BYTES: Final = 8 << 20
 _CHECK_EVERY_S: Final = 1.0
@@ -45,9 +46,7 @@ def read_tail(log: Path, offset: int = 0) -> str:
     except OSError as error:
         return f"; its log cannot be read: {error}"
     lines = [line.rstrip()[:_LONGEST_LINE] for line in text.splitlines() if line.strip()][-_LINES:]
-    return (
-        "; the last lines of its log:\n" + "\n".join(f"  | {line}" for line in lines) if lines else "; it wrote nothing"
-    )
+    return f"{LOG_HEADING}\n" + "\n".join(f"  | {line}" for line in lines) if lines else "; it wrote nothing"
 
 
 async def keep_logs_short(folder: Path) -> None:
