@@ -168,6 +168,7 @@ def install_edl(
     control_plane.helm(
         *(*chart, *IMAGES, "--set", "operator.replicas=0", "--set", f"etcd.external.endpoints={{{NO_ETCD}}}"),
         *("--set", f"agent.enabled={str(has_agents).lower()}"),
+        *("--set", "operator.elasticServers=false"),  # no master runs here that could move a server's state
     )
     kubeconfig = write_account_kubeconfig(
         folder / "operator.kubeconfig",
@@ -214,7 +215,10 @@ def _tell(folder: Path) -> int:
         "  kubectl edl why tj/digits                     # why this size, and what would give more\n"
         "  kubectl scale deployment/web --replicas=2     # it falls\n"
         "  kubectl get tj -w                             # and they come back\n"
-        "  kubectl edl get gpus                          # who has each GPU; what it does is made up here\n\n"
+        "  kubectl edl launch --trainers 1:16 --gpu 1 --image team/train:1 --checkpoint file:///tmp/train \\\n"
+        "    --detach train.py                           # a job with GPUs; it needs no image here, nor a script\n"
+        "  kubectl edl get gpus                          # who has each GPU; what it does is made up here\n"
+        "  kubectl edl top                               # and who holds how many\n\n"
         f"`make playground-down` ends it; its logs are in {folder} and {folder / 'control-plane'}."
     )
     if _notes_file(folder).is_file():
