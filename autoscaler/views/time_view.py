@@ -91,6 +91,10 @@ def _marks(samples: Sequence[ClusterSample], lines: Sequence[JournalLine], right
     found = [
         one
         for one in lines
-        if one.at_s >= samples[0].at_s and one.reason in RESIZES and one.namespace and rights.can_read(one.namespace)
+        if one.at_s >= samples[0].at_s
+        and one.reason in RESIZES
+        and not one.object.startswith("pod/")
+        and one.namespace
+        and rights.can_read(one.namespace)
     ]
     return tuple(found[-MOST_MARKS:])

@@ -106,7 +106,7 @@ def read_form(query: Mapping[str, str], inputs: PlanInputs) -> tuple[WhatIfChang
         extended=(("pods", DEFAULT_POD_LIMIT),),
     )
     replicas = amount("replicas", parse_count, MOST_REPLICAS)
-    if count and not (shape.cpu_milli and shape.memory_bytes):
+    if count and not problems and not (shape.cpu_milli and shape.memory_bytes):
         problems.append(("cpu", "new nodes need cores and memory"))
     is_web = web in workloads and query.get("replicas", "").strip()
     changes = WhatIfChanges(

@@ -1,6 +1,7 @@
 """Debian's chromium, one for the session, and pages of it that notice errors and requests to anybody else."""
 
 import shutil
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -21,7 +22,7 @@ def browser():
 
 
 @pytest.fixture
-def open_page(browser):
+def open_page(browser, serve):
     """Makes pages; at the end none has had an error or asked anybody but the page's own server."""
     contexts, problems = [], []
 
@@ -30,7 +31,7 @@ def open_page(browser):
         context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         page = context.new_page()
-        own = address.partition("/?")[0]
+        own = "{0.scheme}://{0.netloc}/".format(urlsplit(address))
         page.on("pageerror", lambda error: problems.append(str(error)))
         if not is_cut:  # a lost connection is an error that the browser tells
             page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
@@ -45,7 +46,20 @@ def open_page(browser):
 
 
 @pytest.fixture
-def served():
-    source = FixedSource(demo_documents(), demo_lines(), snapshot=snapshot_of_job())
-    with ServedPage(source) as page:
-        yield page
+def serve():
+    """Serves sources, each on a page of its own, until the browser has left them (`open_page`)."""
+    begun = []
+
+    def start(source, **place):
+        begun.append(ServedPage(source, **place))
+        begun[-1].begin()
+        return begun[-1]
+
+    yield start
+    for one in begun:
+        one.end()
+
+
+@pytest.fixture
+def served(serve):
+    return serve(FixedSource(demo_documents(), demo_lines(), snapshot=snapshot_of_job()))

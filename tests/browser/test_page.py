@@ -17,7 +17,6 @@ from tests.harness.page_cluster import (
     node,
     pod,
 )
-from tests.harness.served_page import ServedPage
 
 pytestmark = pytest.mark.browser
 PATHS = ("/", "/jobs/team/digits-a", "/waiting", "/decisions", "/time", "/what-if")
@@ -41,12 +40,12 @@ def test_a_stranger_sees_who_has_the_cluster_and_why_a_job_is_small(served, open
 
 def test_a_change_is_shown_without_a_reload_and_keeps_the_focus(served, open_page):
     page = open_page(served.address)
-    link = page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-b")
+    link = page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-b", exact=True)
     link.focus()
     page.evaluate("window.isStill = true")
     documents = demo_documents()
     served.change(replace(documents, jobs=(*documents.jobs, job("digits-new", age_s=1))))
-    expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-new")).to_be_visible()
+    expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-new", exact=True)).to_be_visible()
     assert page.evaluate("window.isStill")
     expect(link).to_be_focused()
 
@@ -75,7 +74,7 @@ def test_the_token_leaves_the_address(served, open_page):
 
 def test_without_script_everything_is_there(served, open_page):
     page = open_page(served.address, java_script_enabled=False)
-    expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-b")).to_be_visible()
+    expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-b", exact=True)).to_be_visible()
     expect(page.get_by_text("Without script this page does not renew itself")).to_be_visible()
     page.get_by_role("link", name="Decisions").click()
     page.get_by_label("Words").fill("digits-b shrunk")
@@ -83,20 +82,21 @@ def test_without_script_everything_is_there(served, open_page):
     expect(page.get_by_text("1 of 4 lines match")).to_be_visible()
 
 
-def test_another_server_goes_on_where_the_first_one_ended(open_page):
+def test_another_server_goes_on_where_the_first_one_ended(serve, open_page):
     """A leader that is replaced costs a notice while nobody answers, and no reload."""
-    with ServedPage(FixedSource(demo_documents(), demo_lines())) as first:
-        page = open_page(first.address, is_cut=True)
-        expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-b")).to_be_visible()
-        page.evaluate("window.isStill = true")
-        port, token = int(first.base.rpartition(":")[2]), first.address.partition("=")[2]
+    first = serve(FixedSource(demo_documents(), demo_lines()))
+    page = open_page(first.address, is_cut=True)
+    jobs = page.get_by_role("region", name="Jobs")
+    expect(jobs.get_by_role("link", name="digits-b", exact=True)).to_be_visible()
+    page.evaluate("window.isStill = true")
+    port, token = int(first.base.rpartition(":")[2]), first.address.partition("=")[2]
+    first.end()
     expect(page.get_by_role("status")).to_contain_text("Not connected: this is the last that is known")
-    expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-b")).to_be_visible()
-    later = replace(demo_documents(), jobs=(job("digits-later"),))
-    with ServedPage(FixedSource(later), port=port, token=token):
-        expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-later")).to_be_visible()
-        expect(page.get_by_role("status")).to_be_hidden()
-        assert page.evaluate("window.isStill")
+    expect(jobs.get_by_role("link", name="digits-b", exact=True)).to_be_visible()
+    serve(FixedSource(replace(demo_documents(), jobs=(job("digits-later"),))), port=port, token=token)
+    expect(jobs.get_by_role("link", name="digits-later", exact=True)).to_be_visible()
+    expect(page.get_by_role("status")).to_be_hidden()
+    assert page.evaluate("window.isStill")
 
 
 def test_two_tabs_are_renewed_both(served, open_page):
@@ -110,33 +110,33 @@ def test_two_tabs_are_renewed_both(served, open_page):
     expect(second.get_by_role("region", name="cannot start").get_by_role("row").filter(has_text="late")).to_be_visible()
 
 
-def test_ten_thousand_nodes_are_a_picture_and_a_table(open_page):
+def test_ten_thousand_nodes_are_a_picture_and_a_table(serve, open_page):
     """Cells in place of columns; one tells which nodes it stands for."""
     nodes = tuple(node(f"node-{n:05}", gpus=8) for n in range(10_000))
     pods = tuple(pod(f"big-trainer-{n}", on=f"node-{n:05}", job="big", ordinal=n, gpus=8) for n in range(5_000))
     documents = ClusterDocuments(now_s=NOW_S, nodes=nodes, pods=pods, jobs=(job("big", high=9_000, ready=5_000),))
-    with ServedPage(FixedSource(documents)) as large:
-        page = open_page(large.address)
-        expect(page.get_by_text("10000 nodes, 10 to a cell.")).to_be_visible()
-        expect(page.get_by_role("row").filter(has_text="big").first).to_contain_text("40000 GPUs")
-        page.locator(".heat rect").first.hover()
-        expect(page.locator("#told")).to_contain_text("node-00000 to node-00009, 100% in use")
-        assert page.evaluate("document.querySelectorAll('*').length") < 5_000
+    large = serve(FixedSource(documents))
+    page = open_page(large.address)
+    expect(page.get_by_text("10000 nodes, 10 to a cell.")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="big").first).to_contain_text("40000 GPUs")
+    page.locator(".heat rect").first.hover()
+    expect(page.locator("#told")).to_contain_text("node-00000 to node-00009, 100% in use")
+    assert page.evaluate("document.querySelectorAll('*').length") < 5_000
 
 
-def test_nothing_there_is_said_in_words(open_page):
-    with ServedPage(FixedSource(ClusterDocuments(now_s=NOW_S))) as empty:
-        page = open_page(empty.address)
-        expect(page.get_by_text("There is no job.")).to_be_visible()
-        expect(page.get_by_text("There is no node.")).to_be_visible()
-        page.goto(empty.base + "/decisions")
-        expect(page.get_by_text("No line has all of these words.")).to_be_visible()
+def test_nothing_there_is_said_in_words(serve, open_page):
+    empty = serve(FixedSource(ClusterDocuments(now_s=NOW_S)))
+    page = open_page(empty.address)
+    expect(page.get_by_text("There is no job.")).to_be_visible()
+    expect(page.get_by_text("There is no node.")).to_be_visible()
+    page.goto(empty.base + "/decisions")
+    expect(page.get_by_text("No line has all of these words.")).to_be_visible()
 
 
 def test_a_question_is_answered_on_the_same_page(served, open_page):
     """By keyboard alone, and the answer's address can be sent to others."""
     page = open_page(served.base + f"/what-if?token={served.address.partition('=')[2]}")
-    page.get_by_label("Node", exact=True).select_option("node-1")
+    page.get_by_role("combobox", name="Node", exact=True).select_option("node-1")
     page.get_by_label("How many").fill("2")
     page.get_by_label("How many").press("Enter")
     expect(page.get_by_role("heading", level=2, name="With node-1 gone, 2 more nodes of 4 cpu, 16Gi")).to_be_visible()
@@ -148,7 +148,7 @@ def test_a_question_is_answered_on_the_same_page(served, open_page):
     expect(page.get_by_role("row").filter(has_text="tj/team/digits-b")).to_be_visible()
 
 
-def test_the_last_hour_is_drawn_while_it_goes_by(open_page, monkeypatch):
+def test_the_last_hour_is_drawn_while_it_goes_by(serve, open_page, monkeypatch):
     """From the second sample on, without a reload."""
     monkeypatch.setattr(sampler, "EVERY_S", 0.05)
 
@@ -157,12 +157,12 @@ def test_the_last_hour_is_drawn_while_it_goes_by(open_page, monkeypatch):
             self._documents = replace(self._documents, now_s=self._documents.now_s + 3.0)
             return self._documents
 
-    with ServedPage(MovingSource(demo_documents())) as moving:
-        page = open_page(moving.address)
-        page.goto(moving.base + "/time")
-        moving.change(demo_documents())
-        expect(page.get_by_role("img", name="cores that web and each job held over time")).to_be_visible()
-        expect(page.get_by_role("row").filter(has_text="digits-a")).to_contain_text("3.8 cores")
+    moving = serve(MovingSource(demo_documents()))
+    page = open_page(moving.address)
+    page.goto(moving.base + "/time")
+    moving.change(demo_documents())
+    expect(page.get_by_role("img", name="cores that web and each job held over time")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="digits-a")).to_contain_text("3.8 cores")
 
 
 def test_on_paper_the_pictures_keep_their_colours(served, open_page):
@@ -186,7 +186,7 @@ def test_hostile_names_run_nothing(served, open_page):
         [line(f"tj/{name}", name, name) for name in names],
     )
     expect(
-        page.get_by_role("region", name="Jobs").get_by_role("link", name="<script>alert(1)</script>")
+        page.get_by_role("region", name="Jobs").get_by_role("link", name="<script>alert(1)</script>", exact=True)
     ).to_be_visible()
     assert page.evaluate("document.querySelectorAll('main script, main img').length") == 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -20,15 +20,16 @@ class ServedPage:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._serve()))
 
-    def __enter__(self):
+    def begin(self):
         self._thread.start()
         assert self._ready.wait(READY_S)
-        return self
 
-    def __exit__(self, *_):
-        self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join()
-        self._loop.close()
+    def end(self):
+        """At most once with effect."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join()
+            self._loop.close()
 
     @property
     def base(self):

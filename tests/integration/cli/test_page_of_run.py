@@ -132,7 +132,8 @@ def test_nobody_else_on_the_machine_reads_it(run):
     base = run.address.partition("/?")[0]
     with pytest.raises(HTTPError) as refused:
         urllib.request.urlopen(base + "/api/now", timeout=60)
-    assert refused.value.code == 401
+    with refused.value as answer:
+        assert answer.code == 401
 
 
 def test_a_run_without_a_terminal_has_no_page_unless_asked(tmp_path):
