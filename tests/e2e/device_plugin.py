@@ -38,9 +38,9 @@ THREADS: Final = 4  # ListAndWatch keeps one
 class DevicePlugin(DevicePluginServicer):
     """Gives away what the kubelet chooses.  `tell` changes which devices are healthy."""
 
-    def __init__(self, devices: Sequence[str]) -> None:
+    def __init__(self, devices: Sequence[str], *, sick: Sequence[str] = ()) -> None:
         self._devices = tuple(devices)
-        self._sick: frozenset[str] = frozenset()
+        self._sick = frozenset(sick)
         self._given: Counter[str] = Counter()
         self._changed = threading.Condition()
         self._is_news = True
@@ -103,13 +103,13 @@ class DevicePlugin(DevicePluginServicer):
 
 
 @contextmanager
-def registered(node: Node, devices: Sequence[str]) -> Iterator[DevicePlugin]:
-    """The kubelet has the plugin inside the context; afterwards all its devices are unhealthy.
+def registered(node: Node, devices: Sequence[str], *, sick: Sequence[str] = ()) -> Iterator[DevicePlugin]:
+    """The kubelet has the plugin inside the context; afterwards all its devices are unhealthy.  `sick`: until `tell`.
 
     Raises WaitTimeoutError when the kubelet does not take it.
     """
     folder = Path(f"/proc/{node.pid}/root") / FOLDER
-    plugin, pool = DevicePlugin(devices), ThreadPoolExecutor(THREADS)
+    plugin, pool = DevicePlugin(devices, sick=sick), ThreadPoolExecutor(THREADS)
     server = grpc.server(pool)
     add_DevicePluginServicer_to_server(plugin, server)
     server.add_insecure_port(f"unix://{folder / SOCKET}")

@@ -30,15 +30,21 @@ PRESENT: Final = "nvidia.com/gpu.present"  # the label that NVIDIA's feature dis
 class GpuNode:
     """A node with GPUs.  Nobody computes on them until somebody says so."""
 
-    def __init__(self, node: Node, plugin: DevicePlugin, scenario: Scenario) -> None:
+    def __init__(self, node: Node, plugin: DevicePlugin, scenario: Scenario, *, count: int) -> None:
         self.node = node
         self.plugin = plugin
         self._scenario = scenario
+        self._count = count
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Their UUIDs, in the driver's order and the plugin's."""
-        return tuple(one.uuid for one in self._scenario.devices)
+        """UUIDs of those that one pod has at a time, in the driver's order and the plugin's."""
+        return tuple(one.uuid for one in self._scenario.devices[: self._count])
+
+    @property
+    def shared(self) -> str:
+        """UUID of the one that several pods share in time."""
+        return self._scenario.devices[self._count].uuid
 
     @property
     def pod_resources(self) -> Path:
@@ -53,11 +59,18 @@ class GpuNode:
         """Nobody computes on them any more; processes and what they hold of memory stay."""
         self._set(devices, util=0, watts=IDLE_WATTS)
 
-    def open_context(self, device: str, container: str) -> None:
-        """The first process of this container, by the name that containerd has for it, is one of the device's."""
+    def offer_shared(self) -> None:
+        """The device that several pods share is healthy from now on."""
+        self.plugin.tell()
+
+    def open_context(self, device: str, container: str, *, percent: int = -1) -> None:
+        """The first process of this container, by the name that containerd has for it, is one of the device's.
+
+        It computes for `percent` of the device's time; -1: it has not computed.
+        """
         lines = self.node.run(*RUNTIME, "tasks", "list").splitlines()
         (pid,) = (int(words[1]) for line in lines if (words := line.split())[0] == container)
-        self._scenario.processes.append((device, pid, -1))
+        self._scenario.processes.append((device, pid, percent))
         self._scenario.write()
 
     def _set(self, devices: tuple[str, ...], *, util: int, watts: float) -> None:
@@ -68,23 +81,29 @@ class GpuNode:
 
 
 @contextmanager
-def gpus_on(cluster: RealCluster, name: str, library: Path, count: int) -> Iterator[GpuNode]:
-    """The node offers `count` GPUs inside the context, and has none afterwards.  `library`: the driver's."""
+def gpus_on(cluster: RealCluster, name: str, library: Path, count: int, *, replicas: int = 0) -> Iterator[GpuNode]:
+    """The node offers `count` GPUs inside the context, and has none afterwards.  `library`: the driver's.
+
+    With `replicas` it has one more, which so many pods share in time, once `offer_shared` is called; the plugin gives
+    it away last.
+    """
     node = cluster.nodes[name]
     folder = node.place.folder / "etc" / FOLDER
     folder.mkdir()
     shutil.copy(library, folder / SONAME)
-    uuids = [f"GPU-{node.place.number:08x}-0000-0000-0000-{minor:012x}" for minor in range(count)]
+    minors = range(count + bool(replicas))
+    uuids = [f"GPU-{node.place.number:08x}-0000-0000-0000-{minor:012x}" for minor in minors]
+    shares = [f"{uuids[-1]}::{number}" for number in range(replicas)]
     devices = [
         Device(uuid, name=MODEL, minor=minor, watts=IDLE_WATTS, energy=-1, gpm=None) for minor, uuid in enumerate(uuids)
     ]
     scenario = Scenario(folder / SCENARIO, devices)
     scenario.write()
     try:
-        with registered(node, uuids) as plugin:
+        with registered(node, [*uuids[:count], *shares], sick=shares) as plugin:
             wait_for(f"{name} offers its GPUs", lambda: _offered(cluster, name) == count)
             cluster.control_plane.kubectl("label", "node", name, f"{PRESENT}=true")
-            yield GpuNode(node, plugin, scenario)
+            yield GpuNode(node, plugin, scenario, count=count)
     finally:
         cluster.control_plane.kubectl("label", "node", name, f"{PRESENT}-")
         shutil.rmtree(folder)

@@ -15,19 +15,21 @@ from typing import Any, Final
 
 import numpy as np
 from kubernetes import client
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cluster.control_plane import ControlPlane
 from tests.e2e.day import EXAMPLES, FOLDER, job_manifest
 from tests.e2e.device_plugin import RESOURCE
 from tests.e2e.gpu_node import GpuNode
 from tests.e2e.images import CHECKOUT
-from tests.e2e.product import SMALL
+from tests.e2e.product import NAMESPACE, SMALL
 from tests.harness.waiting import wait_for
 
 PROGRAM: Final = CHECKOUT / "tests/programs/ledger.py"
 RECORDS: Final = 400
 BATCH: Final = 8
 EPOCHS: Final = 40  # at a batch a second and trainer they would take half an hour
+READ_PAGE: Final = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9410/metrics').read().decode())"
 STEP_BUDGET_S: Final = 420.0  # a busy machine, an agent that is asked twice a minute, and a notice
 
 
@@ -79,11 +81,20 @@ class GpuScene:
         """Change the definition of its trainers (merge patch)."""
         self.kubectl("patch", "tj", name, "--type=merge", "-p", json.dumps({"spec": {"trainer": trainer}}))
 
-    def rows(self) -> dict[tuple[str, str], dict[str, str]]:
-        """`edl get gpus`: for each node and GPU the cells by their titles."""
+    def rows(self) -> list[dict[str, str]]:
+        """`edl get gpus`: the cells of each line by their titles."""
         title, *lines = self._edl("get", "gpus", "-o", "wide").splitlines()
-        found = [_cells(title, line) for line in lines]
-        return {(row["NODE"], row["GPU"]): row for row in found}
+        return [_cells(title, line) for line in lines]
+
+    def pod_verdicts(self, node: str) -> dict[str, str]:
+        """What the node's agent tells Prometheus of each pod of the scene that has a device."""
+        where = ("--namespace", NAMESPACE)
+        chosen = ("-l", "app.kubernetes.io/component=agent", "--field-selector", f"spec.nodeName={node}", "-o", "name")
+        (agent,) = self._control_plane.kubectl("get", "pods", *chosen, *where).split()
+        page = self._control_plane.kubectl("exec", agent, *where, "--", "python", "-c", READ_PAGE)
+        samples = [one for family in text_string_to_metric_families(page) for one in family.samples]
+        found = [one.labels for one in samples if one.name == "edl_gpu_pod_verdict" and one.value]
+        return {one["pod"]: one["verdict"] for one in found if one["namespace"] == self._namespace}
 
     def top(self) -> dict[str, dict[str, str]]:
         """`edl top`: for each job and pod the cells by their titles."""
@@ -91,18 +102,21 @@ class GpuScene:
         found = [_cells(title, line) for line in lines]
         return {row["NAME"]: row for row in found}
 
+    def container_of(self, pod: str) -> str:
+        """The name that containerd has for its container."""
+        where = "jsonpath={.status.containerStatuses[0].containerID}"
+        return self.kubectl("get", "pod", pod, "-o", where).removeprefix("containerd://")
+
     def why(self, job: str) -> str:
         """`edl why`."""
         return self._edl("why", f"tj/{job}")
 
     def wait_row(self, node: str, gpu: str, **cells: str) -> None:
-        """Wait until `edl get gpus` has these cells for the GPU; a pod is one of the scene's."""
-        wanted = {
-            title.upper(): f"{self._namespace}/{cell}" if title != "verdict" else cell for title, cell in cells.items()
-        }
-        self.wait(
-            f"{node} {gpu} is told as {wanted}", lambda: wanted.items() <= self.rows().get((node, gpu), {}).items()
-        )
+        """Wait until a line of `edl get gpus` has these cells for the GPU; pod and job are of the scene's namespace."""
+        named = {title.upper(): f"{self._namespace}/{cell}" for title, cell in cells.items() if title != "verdict"}
+        verdict = {"VERDICT": cells["verdict"]} if "verdict" in cells else {}
+        wanted = {"NODE": node, "GPU": gpu, **verdict, **named}
+        self.wait(f"told: {wanted}", lambda: any(wanted.items() <= row.items() for row in self.rows()))
 
     def events(self, name: str) -> dict[str, str]:
         """Messages of the events of this pod or job by their reasons."""

@@ -33,12 +33,15 @@ SHOW_AND_WAIT = f"echo ${VISIBLE}; exec sleep 100000"
 CONSENT = {"edl.dev/idle-reclaim": "1m"}
 
 
-@pytest.fixture
-def gpus(real_cluster, tmp_path):
-    """Three GPUs on the left node and two on the right one."""
+@pytest.fixture(scope="module")
+def gpus(real_cluster, tmp_path_factory):
+    """Three GPUs on the left node, two on the right one, and there a third one that two pods share."""
     apply(real_cluster.control_plane, [nvidia_runtime.RUNTIME_CLASS])
-    library = fake_nvml.build(tmp_path)
-    with gpus_on(real_cluster, LEFT, library, 3) as left, gpus_on(real_cluster, RIGHT, library, 2) as right:
+    library = fake_nvml.build(tmp_path_factory.mktemp("nvml"))
+    with (
+        gpus_on(real_cluster, LEFT, library, 3) as left,
+        gpus_on(real_cluster, RIGHT, library, 2, replicas=2) as right,
+    ):
         yield {LEFT: left, RIGHT: right}
 
 
@@ -52,7 +55,7 @@ def told(gpus):
         yield lambda node: who_has(readers[node].list_allocations(), gpus[node])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def agents(product, gpus):
     """The chart's agents on both nodes, with short windows."""
     product.upgrade(_settings(SETTINGS))
@@ -100,8 +103,8 @@ def test_an_idle_trainer_and_an_unused_notebook_give_their_gpus_to_those_who_wai
     devices = {pod: device for device, pod in told(LEFT).items()}
     assert set(devices) == {idle, busy, other}
     left.use(*devices.values())
-    for node, pod in ((RIGHT, "notebook"), (RIGHT, "works"), (LEFT, idle), (LEFT, busy), (LEFT, other)):
-        open_context(gpus[node], told(node), pod, scene)
+    for gpu_node, device, pod in (*((left, devices[pod], pod) for pod in devices), (right, notebook, "notebook")):
+        gpu_node.open_context(device, scene.container_of(pod))
 
     scene.hold_up(idle)
     left.leave(devices[idle])
@@ -110,22 +113,27 @@ def test_an_idle_trainer_and_an_unused_notebook_give_their_gpus_to_those_who_wai
     scene.wait_row(LEFT, f"nvidia{left.devices.index(devices[busy])}", verdict="active", pod=busy, job="first")
     scene.wait_row(RIGHT, "nvidia0", verdict="held", pod="notebook")
     scene.wait_row(RIGHT, "nvidia1", verdict="active", pod="works")
-    check_tables(scene)
+    held = {"tj/first", "pod/notebook"}
+    scene.wait(
+        "edl top counts the same", lambda: {name for name, row in scene.top().items() if row["HELD"] != "0"} == held
+    )
+    check_counts(scene.top()["tj/first"])
     scene.wait("the job is told as idle", lambda: "TrainerIdle" in scene.events("first"))
-    assert f"Idle: {idle} has completed no batch since" in scene.why("first")
+    scene.wait("edl why tells it", lambda: f"Idle: {idle} has completed no batch since" in scene.why("first"))
     assert {idle, busy} == set(scene.trainers("first"))
     assert not scene.events("notebook").keys() & {"IdleGpus", "IdleGpusGivenBack"}
 
     scene.patch_job("second", maxReplicas=2)
     pods.create(with_gpu("waits", node=RIGHT))
     (heir,) = set(scene.wait_trainers("second", 2)) - {other}
-    assert told(LEFT) == {devices[busy]: busy, devices[other]: other, devices[idle]: heir}
+    owners = {devices[busy]: busy, devices[other]: other, devices[idle]: heir}
+    scene.wait("the kubelet tells who has it now", lambda: told(LEFT) == owners)
     left.use(devices[idle])
     scene.wait("somebody else has the notebook's GPU", lambda: pods.is_ready("waits"))
     assert pods.logs("waits").strip() == notebook
-    assert told(RIGHT) == {notebook: "waits", works: "works"}
-    assert not pods.exists("notebook")
-    assert {"IdleGpus", "IdleGpusGivenBack"} <= scene.events("notebook").keys()
+    scene.wait("the kubelet tells so", lambda: told(RIGHT) == {notebook: "waits", works: "works"})
+    scene.wait("the notebook is gone", lambda: not pods.exists("notebook"))
+    scene.wait("told why", lambda: {"IdleGpus", "IdleGpusGivenBack"} <= scene.events("notebook").keys())
     assert list(scene.trainers("first")) == [busy]
 
     scene.wait_row(LEFT, name, verdict="active", pod=heir, job="second")
@@ -135,21 +143,23 @@ def test_an_idle_trainer_and_an_unused_notebook_give_their_gpus_to_those_who_wai
         scene.end(job)
 
 
-def open_context(gpus, told, pod, scene):
-    """The pod's first process is one of its device's."""
-    (device,) = (device for device, holder in told.items() if holder == pod)
-    running = scene.kubectl("get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].containerID}")
-    gpus.open_context(device, running.removeprefix("containerd://"))
+def check_counts(row):
+    """One of its two GPUs computes, and the watts are those of both."""
+    assert (row["GPUS"], row["ACTIVE"], row["HELD"]) == ("2", "1", "1")
+    assert IDLE_WATTS < float(row["WATTS"]) < 2 * BUSY_WATTS
 
 
-def check_tables(scene):
-    """`edl top` counts what `edl get gpus` lists."""
-    top = scene.top()
-    assert {title: top["tj/first"][title] for title in ("GPUS", "ACTIVE", "HELD")} == {
-        "GPUS": "2",
-        "ACTIVE": "1",
-        "HELD": "1",
-    }
-    watts = float(top["tj/first"]["WATTS"])
-    assert IDLE_WATTS < watts < 2 * BUSY_WATTS
-    assert {name for name, row in top.items() if row["HELD"] != "0"} == {"tj/first", "pod/notebook"}
+def test_pods_that_share_a_gpu_are_told_apart_by_their_processes(scene, gpus, pods):
+    """From the driver's number of a process to the pod, by the node's /proc and its folders of logs."""
+    right = gpus[RIGHT]
+    right.offer_shared()
+    for name in ("alone", "alone-too", "computes", "waits"):  # the shared one is given away last
+        pods.run(with_gpu(name, node=RIGHT))
+    assert {pods.logs(name).partition("::")[0].strip() for name in ("computes", "waits")} == {right.shared}
+    right.open_context(right.shared, scene.container_of("computes"), percent=60)
+    right.open_context(right.shared, scene.container_of("waits"))
+    right.use(right.shared)
+    expected = {"computes": "active", "waits": "unknown"}
+    scene.wait(f"told: {expected}", lambda: expected.items() <= scene.pod_verdicts(RIGHT).items())
+    for name in expected:
+        scene.wait_row(RIGHT, "nvidia2", verdict="active", pod=name)
