@@ -10,6 +10,7 @@ from autoscaler.clusters.kubernetes.api.api_port import Scope
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import CUSTOM_RESOURCE_DEFINITIONS, PODS, Kind
+from tests.cluster.viewers import create_viewer
 from tests.harness.waiting import BUDGET_S
 from tests.unit.clusters.kubernetes.api.contract import KubeApiContract, Stage
 
@@ -39,7 +40,18 @@ async def stage(control_plane, namespace):
         await collected(is_served)
         return THINGS, "1"
 
-    yield Stage(api=api, other=other, namespace=namespace, shortest_s=1.0, collect=collected, forgotten=forgotten)
+    async def user(name, lists=None):
+        return create_viewer(control_plane, namespace, name, lists=() if lists is None else (lists.plural,))
+
+    yield Stage(
+        api=api,
+        other=other,
+        namespace=namespace,
+        shortest_s=1.0,
+        collect=collected,
+        forgotten=forgotten,
+        user=user,
+    )
     with suppress(NotFoundError):
         await api.delete(CUSTOM_RESOURCE_DEFINITIONS, definition_of(THINGS)["metadata"]["name"])
     await api.close()

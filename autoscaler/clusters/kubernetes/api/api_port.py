@@ -142,7 +142,10 @@ class Api(Protocol):
         ...
 
     async def create(self, kind: Kind, body: Raw) -> Raw:
-        """Create the object (`metadata.namespace` says where).  Raises AlreadyExistsError for a name in use."""
+        """Create the object (`metadata.namespace` says where).  Raises AlreadyExistsError for a name in use.
+
+        A review (`Kind.is_review`) is answered and not stored; its errors quote nothing of it.
+        """
         ...
 
     async def check_create(self, kind: Kind, body: Raw) -> None:

@@ -13,13 +13,17 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._:-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind: `group` is empty for the core group, `plural` is its name in paths."""
+    """One kind: `group` is empty for the core group, `plural` is its name in paths.
+
+    A review (`is_review`) is a question to the server: its creation returns the answer, and nothing is stored.
+    """
 
     group: str = ""
     version: str = "v1"
     plural: str
     kind: str
     is_namespaced: bool = True
+    is_review: bool = False
 
     @property
     def api_version(self) -> str:
@@ -79,3 +83,20 @@ NODE_METRICS: Final = Kind(
     group="metrics.k8s.io", version="v1beta1", plural="nodes", kind="NodeMetrics", is_namespaced=False
 )
 POD_METRICS: Final = Kind(group="metrics.k8s.io", version="v1beta1", plural="pods", kind="PodMetrics")
+TOKEN_REVIEWS: Final = Kind(
+    group="authentication.k8s.io", plural="tokenreviews", kind="TokenReview", is_namespaced=False, is_review=True
+)
+ACCESS_REVIEWS: Final = Kind(
+    group="authorization.k8s.io",
+    plural="subjectaccessreviews",
+    kind="SubjectAccessReview",
+    is_namespaced=False,
+    is_review=True,
+)
+OWN_ACCESS_REVIEWS: Final = Kind(
+    group="authorization.k8s.io",
+    plural="selfsubjectaccessreviews",
+    kind="SelfSubjectAccessReview",
+    is_namespaced=False,
+    is_review=True,
+)

@@ -99,6 +99,8 @@ class MemoryApi:
 
     async def create(self, kind: Kind, body: Raw) -> Raw:
         """See `Api.create`."""
+        if kind.is_review:
+            return _copy(self._server.review(kind, _copy(body)))
         if kind == EVICTIONS:  # no budgets are kept here
             metadata, options = body["metadata"], body.get("deleteOptions") or {}
             only = Preconditions(uid=options.get("preconditions", {}).get("uid"))

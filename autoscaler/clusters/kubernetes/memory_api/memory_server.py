@@ -40,6 +40,7 @@ from autoscaler.clusters.kubernetes.memory_api.watch_history import WatchHistory
 
 Key: TypeAlias = tuple[str | None, str]  # namespace, name
 Admission: TypeAlias = Callable[[Kind, Raw, Raw | None], None]  # the new object, and the stored one; raises to refuse
+Reviewer: TypeAlias = Callable[[Raw], Raw]  # the question, and the same with its answer; raises what a server raises
 
 _NUMBERED_UID: Final = "00000000-0000-4000-8000-{:012d}"
 WINDOW: Final = 10_000  # changes remembered for watches
@@ -96,6 +97,7 @@ class MemoryServer:
         self.history: Final = WatchHistory(window)
         self.admissions = admissions
         self.scales: Final = scales
+        self.reviewers: dict[Kind, Reviewer] = {}  # none: a server without users, which serves no reviews
         self.logs: dict[Key, list[bytes]] = {}  # lines, by pod that stands
         self._now = now
         self._new_uid = new_uid or partial(next, map(_NUMBERED_UID.format, count(1)))
@@ -146,6 +148,12 @@ class MemoryServer:
         self._objects.setdefault(kind, {})[place] = stored
         self._enter(kind, None, stored, obj)
         return obj
+
+    def review(self, kind: Kind, body: Raw) -> Raw:
+        """Return the answer to a review; nothing is stored.  Raises NotFoundError without a reviewer of the kind."""
+        if kind not in self.reviewers:
+            raise NotFoundError(f"create {kind.plural}: the server could not find the requested resource")
+        return self.reviewers[kind](body | {"apiVersion": kind.api_version, "kind": kind.kind})
 
     def change(
         self,

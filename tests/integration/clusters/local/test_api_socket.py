@@ -17,6 +17,7 @@ from autoscaler.clusters.local.control_plane import api_socket
 from autoscaler.clusters.local.control_plane.api_socket import ApiSocket
 from autoscaler.clusters.local.control_plane.api_wire import LONGEST_CALL_BYTES, encode_call
 from autoscaler.clusters.local.control_plane.socket_client import SocketApi
+from tests.harness.memory_users import MemoryUsers
 from tests.unit.clusters.kubernetes.api.contract import KubeApiContract, Stage
 
 NOON = 1_800_000_000.0
@@ -45,6 +46,7 @@ async def stage(server, tmp_path):
     async def forgotten():
         return CONFIG_MAPS, "1"
 
+    users = MemoryUsers(server)
     mine, others = tmp_path / "mine", tmp_path / "others"
     other = MemoryApi(server, field_manager="somebody")
     async with ApiSocket(MemoryApi(server), mine), ApiSocket(other, others):
@@ -55,6 +57,7 @@ async def stage(server, tmp_path):
             shortest_s=0.01,
             collect=collected,
             forgotten=forgotten,
+            user=lambda name, lists=None: users.make(name, "test", lists),
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer, collect
+from tests.harness.memory_users import MemoryUsers
 from tests.unit.clusters.kubernetes.api.contract import KubeApiContract, Stage
 
 NOON = 1_800_000_000.0
@@ -34,6 +35,8 @@ def stage(server):
     async def forgotten():
         return CONFIG_MAPS, "1"
 
+    users = MemoryUsers(server)
+
     return Stage(
         api=MemoryApi(server),
         other=MemoryApi(server, field_manager="somebody"),
@@ -41,6 +44,7 @@ def stage(server):
         shortest_s=0.01,
         collect=collected,
         forgotten=forgotten,
+        user=lambda name, lists=None: users.make(name, "test", lists),
     )
 
 

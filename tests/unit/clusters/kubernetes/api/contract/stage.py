@@ -18,6 +18,7 @@ class Stage:
     shortest_s: float
     collect: Any
     forgotten: Any
+    user: Any
 
     @property
     def scope(self):
