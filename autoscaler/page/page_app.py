@@ -37,7 +37,7 @@ RETRY_MS: Final = 1_000
 RETRY_STEPS: Final = 20
 """A browser whose stream ended asks again after one to three seconds: not all at once, where a new leader begins."""
 
-RIGHTS_KEPT_S: Final = 30.0
+RIGHTS_KEPT_S: Final = 5.0
 """A stream asks again for its viewer's rights after this long."""
 
 MOST_QUERY: Final = 20  # parameters

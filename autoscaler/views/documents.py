@@ -37,6 +37,7 @@ class ClusterDocuments:
 
     `is_complete`: every pod is among them; what is not requested by one of them is free.  False after `readable` has
     left some out, and then nothing is known to be free.  `memo`: of views of these objects, and of those before them.
+    `names`: of the namespaces, where the source knows them.
     """
 
     now_s: float
@@ -47,6 +48,7 @@ class ClusterDocuments:
     node_gpus: tuple[Raw, ...] = ()
     is_complete: bool = True
     memo: ViewMemo = field(default_factory=ViewMemo, compare=False, repr=False)
+    names: frozenset[str] | None = None
 
     def readable(self, rights: Rights) -> ClusterDocuments:
         """Return the objects that these rights cover."""
@@ -60,10 +62,14 @@ class ClusterDocuments:
             jobs=tuple(readable_objects(self.jobs, rights)),
             deployments=tuple(readable_objects(self.deployments, rights)),
             is_complete=self.is_complete and rights.namespaces is None,
+            memo=self.memo.of_part(),
+            names=None,
         )
 
     def namespaces(self) -> frozenset[str]:
         """Return the namespaces of the objects."""
+        if self.names is not None:
+            return self.names
         found = (*self.jobs, *self.deployments, *self.pods)
         return frozenset(text(one, "metadata", "namespace") for one in found)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.views.cluster_picture import cluster_picture
-from autoscaler.views.documents import ClusterDocuments
+from autoscaler.views.documents import ClusterDocuments, Rights
 from autoscaler.views.job_view import JobView, job_view
 from autoscaler.views.pod_view import NodeUnit, Use, all_pods, amount_in
 
@@ -111,6 +111,32 @@ class SampleRings:
         """Return the samples of a ring that are no older than it reaches."""
         span_s, _ = RINGS[name]
         return [one for one in self._rings[name] if now_s - one.at_s <= span_s]
+
+
+def readable_sample(sample: ClusterSample, rights: Rights) -> ClusterSample:
+    """Return the sample as far as it may be known: without the right to all of it, what the viewer's jobs hold alone.
+
+    Sums go too: the rest of the cluster could be read from them.
+    """
+    if rights.namespaces is None and rights.can_read_nodes:
+        return sample
+    own = tuple((owner, amount) for owner, amount in sample.jobs if _is_readable(owner, rights))
+    return replace(
+        sample,
+        capacity=0,
+        used=sum(amount for _, amount in own),
+        wanted=0,
+        web=0,
+        jobs=own,
+        sizes=tuple((owner, size) for owner, size in sample.sizes if _is_readable(owner, rights)),
+        web_wanted=0,
+        web_running=0,
+    )
+
+
+def _is_readable(owner: str, rights: Rights) -> bool:
+    namespace, slash, _ = owner.partition("/")
+    return bool(slash) and rights.can_read(namespace)
 
 
 def owners_of(samples: Iterable[ClusterSample]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Final
 from autoscaler.views.documents import Rights
 from autoscaler.views.journal import JournalLine
 from autoscaler.views.pod_view import NodeUnit
-from autoscaler.views.samples import REST, ClusterSample, owners_of
+from autoscaler.views.samples import REST, ClusterSample, owners_of, readable_sample
 
 MOST_POINTS: Final = 300
 MOST_LAYERS: Final = 8
@@ -57,7 +57,8 @@ class TimeView:
 
 
 def time_view(samples: Sequence[ClusterSample], lines: Sequence[JournalLine], rights: Rights, *, span: str) -> TimeView:
-    """Return the view; what jobs held that may not be read is one layer."""
+    """Return the view.  Of a cluster that may be read in part it has the viewer's own jobs, and no sums."""
+    samples = [readable_sample(one, rights) for one in samples]
     shown = thinned([one for one in samples if one.unit is samples[-1].unit] if samples else [])
     readable = [one for one in owners_of(shown) if one != REST and rights.can_read(one.partition("/")[0])]
     named = readable[:MOST_LAYERS]

@@ -21,6 +21,13 @@ class ViewMemo:
 
     def __init__(self) -> None:
         self._kept: dict[Callable[[Raw], Any], dict[int, tuple[Raw, Any]]] = {}
+        self._forgets = True
+
+    def of_part(self) -> ViewMemo:
+        """Return a memo with the same views, for a part of the objects: it forgets none that others need."""
+        found = ViewMemo()
+        found._kept, found._forgets = self._kept, False
+        return found
 
     def each(self, make: Callable[[Raw], T], objects: Iterable[Raw]) -> list[T]:
         """Return `make` of each object, in order."""
@@ -31,6 +38,6 @@ class ViewMemo:
             if known is None or known[0] is not raw:
                 known = kept[id(raw)] = (raw, make(raw))
             found.append(known)
-        if len(kept) > 2 * len(found) + SLACK:
+        if self._forgets and len(kept) > 2 * len(found) + SLACK:
             self._kept[make] = {id(raw): (raw, view) for raw, view in found}
         return [view for _, view in found]

@@ -60,10 +60,10 @@ def test_a_plot_has_few_points_and_the_newest():
     assert found.instants[-1] == NOW_S
 
 
-def test_jobs_that_may_not_be_read_are_one_layer():
+def test_jobs_that_may_not_be_read_are_in_no_layer():
     rights = Rights(namespaces=frozenset({"rivals"}), can_read_nodes=True, can_plan=False)
     found = time_view(samples_of(3), [*demo_lines(), line("tj/x", "Grown", namespace="rivals")], rights, span="hour")
-    assert [one.owner for one in found.jobs] == ["others"]
+    assert found.jobs == ()
     assert [one.object for one in found.marks] == ["tj/x"]
     assert "digits" not in repr(found)
 
@@ -71,3 +71,15 @@ def test_jobs_that_may_not_be_read_are_one_layer():
 def test_without_nodes_there_is_no_sample_and_no_share():
     assert sample_of(ClusterDocuments(now_s=NOW_S)) is None
     assert time_view([], [], EVERYTHING, span="hour").used_share is None
+
+
+def test_history_of_a_viewer_of_one_namespace_has_no_sums():
+    """Neither capacity nor use of others, by whatever it could be computed from."""
+    rights = Rights(namespaces=frozenset({"team"}), can_read_nodes=True, can_plan=False)
+    jobs = (("team/a", 1_000), ("other/b", 2_000), ("others", 500))
+    samples = [replace(one, jobs=jobs, sizes=(("team/a", 1), ("other/b", 2))) for one in samples_of(2)]
+    view = time_view(samples, (), rights, span="hour")
+    assert [(layer.owner, layer.amounts) for layer in view.jobs] == [("team/a", (1_000, 1_000))]
+    assert view.used == (1_000, 1_000)
+    assert not any((*view.capacity, *view.placeable, *view.web.amounts, *view.web_wanted, *view.web_running))
+    assert view.used_share is None

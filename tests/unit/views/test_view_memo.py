@@ -30,3 +30,18 @@ def test_what_is_gone_is_forgotten():
         memo.each(view, [pod(f"p{number}")])
     (kept,) = memo._kept.values()
     assert len(kept) <= 2 + SLACK + 1
+
+
+def test_a_part_of_the_objects_forgets_no_view_of_the_others():
+    """A viewer of one namespace beside one of all: neither has the other's views made again."""
+    objects, made = [{"n": n} for n in range(3 * SLACK)], []
+
+    def make(raw):
+        made.append(raw["n"])
+        return raw["n"]
+
+    memo = ViewMemo()
+    memo.each(make, objects)
+    assert memo.of_part().each(make, objects[:2]) == [0, 1]
+    memo.each(make, objects)
+    assert len(made) == len(objects)
