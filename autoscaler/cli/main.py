@@ -17,6 +17,8 @@ from autoscaler.cli.commands.agent import agent
 from autoscaler.cli.commands.export import export
 from autoscaler.cli.commands.launch import launch
 from autoscaler.cli.commands.operator import operator
+from autoscaler.cli.commands.page import page
+from autoscaler.cli.commands.page_server import page_server
 from autoscaler.cli.commands.run import run
 from autoscaler.cli.commands.top import top
 from autoscaler.cli.commands.validate import validate
@@ -70,6 +72,7 @@ SECTIONS: Final[Mapping[str, CommandSection]] = {
         inspection.get: "List jobs (tj), nodes, pods, deployments or gpus.",
         inspection.describe: "Show one object: its state, pods, resizes and events.",
         top: "Show who holds GPUs, and who works.",
+        page: "Show a cluster in the browser.",
         inspection.logs: "Print what a pod has written.",
         inspection.events: "List what has happened: starts, drains, failures, decisions.",
         inspection.wait: "Wait until a condition holds.",
@@ -95,6 +98,7 @@ SECTIONS: Final[Mapping[str, CommandSection]] = {
     },
     "Processes of a cluster": {
         operator: "Run the operator: it sizes TrainingJobs beside web load.",
+        page_server: "Serve the page of a cluster to all who may read there.",
         agent: "Watch a node's GPUs: which compute, and which are only held.",
     },
     "Others": {

@@ -1,0 +1,136 @@
+"""`PageSource` over an API server: watches of what the page shows, with the rights of whoever runs it.
+
+`edl page` has those of its user, the page's own process in the cluster those of its ServiceAccount.  A kind that may
+not be listed is left out, and the page shows the rest; what the operator decided stands in the jobs' statuses and
+events, so that the page does not depend on the operator, and a change of its leader is no event here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from autoscaler.cluster_page.event_lines import EventLines
+from autoscaler.clusters.kubernetes.api.api_port import Api, Raw
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODE_GPUS, NODES, PODS, TRAINING_JOBS, Kind
+from autoscaler.clusters.kubernetes.cache.object_cache import CLUSTER, ObjectCache
+from autoscaler.clusters.kubernetes.cache.reflector import Reflector
+from autoscaler.errors import ClusterError
+from autoscaler.fault_isolation import JobErrors
+from autoscaler.snapshots import SnapshotContent
+from autoscaler.views.documents import ClusterDocuments
+from autoscaler.views.journal import JournalLine
+from autoscaler.views.view_memo import ViewMemo
+from master.api.host.log_lines import escape_controls
+
+_SHOWN: Final = (TRAINING_JOBS, PODS, NODES, DEPLOYMENTS, NODE_GPUS)
+_LOG_LIMIT_S: Final = 5.0
+_LOG_BYTES: Final = 64 * 1024
+
+ReadSnapshot = Callable[[Api, str], Awaitable[SnapshotContent]]
+"""Reads what a plan depends on; the title says of what.  Raises ClusterError."""
+
+
+class ClusterSource:
+    """The page's source.  `namespaces` empty: all of them.  `run` keeps it current until it is cancelled."""
+
+    def __init__(self, api: Api, *, title: str, read_snapshot: ReadSnapshot, namespaces: tuple[str, ...] = ()) -> None:
+        self._api = api
+        self._title = title
+        self._read_snapshot = read_snapshot
+        self._namespaces = namespaces
+        narrowed = dict.fromkeys((kind for kind in _SHOWN if kind.is_namespaced), namespaces)
+        self._cache = ObjectCache(JobErrors(time.monotonic), namespaces=narrowed)
+        self._reflector = Reflector(
+            api, self._cache, _SHOWN, now=time.monotonic, jitter=random.random, notify=self._handle_change
+        )
+        self._events = EventLines(api, namespaces or (CLUSTER,), notify=self._handle_change)
+        self._sorted: dict[Kind, tuple[Raw, ...]] = {}
+        self._names: frozenset[str] = frozenset()
+        self._memo = ViewMemo()
+        self._version = 1
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._reflector.run(), name="watches of the page")
+            tasks.create_task(self._events.run(), name="events of the page")
+
+    @property
+    def title(self) -> str:
+        """See `PageSource`."""
+        return self._title
+
+    @property
+    def problem(self) -> str:
+        """Why jobs cannot be shown; empty where they can."""
+        found = {kind: problem for (kind, _), problem in self._reflector.problems.items()}
+        return found.get(TRAINING_JOBS, "")
+
+    def documents(self) -> ClusterDocuments | None:
+        """See `PageSource`: None until each kind has been listed, or refused."""
+        refused = {kind for kind, _ in self._reflector.problems}
+        if not all(self._cache.is_synced((kind,)) or kind in refused for kind in _SHOWN):
+            return None
+        self._take_changes()
+        return ClusterDocuments(
+            now_s=time.time(),
+            nodes=self._objects(NODES),
+            pods=self._objects(PODS),
+            jobs=self._objects(TRAINING_JOBS),
+            deployments=self._objects(DEPLOYMENTS),
+            node_gpus=self._objects(NODE_GPUS),
+            memo=self._memo,
+            names=self._names,
+            is_complete=not self._namespaces and self._cache.is_synced((PODS,)) and PODS not in refused,
+        )
+
+    def journal(self) -> Sequence[JournalLine]:
+        """See `PageSource`."""
+        return self._events.lines
+
+    async def snapshot(self) -> SnapshotContent:
+        """See `PageSource`."""
+        return await self._read_snapshot(self._api, self._title)
+
+    async def log_tail(self, namespace: str, pod: str, lines: int) -> Sequence[str]:
+        """See `PageSource`."""
+        found = bytearray()
+        try:
+            async with asyncio.timeout(_LOG_LIMIT_S):
+                async with aclosing(self._api.log(pod, namespace=namespace, tail_lines=lines)) as pieces:
+                    async for piece in pieces:
+                        found = (found + piece)[-_LOG_BYTES:]
+        except (ClusterError, TimeoutError):
+            return ()
+        return escape_controls(found.decode(errors="replace")).splitlines()[-lines:]
+
+    async def wait_for_change(self, version: int) -> int:
+        """See `PageSource`."""
+        while version == self._version:
+            await self._changed.wait()
+        return self._version
+
+    def _handle_change(self) -> None:
+        self._version += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _take_changes(self) -> None:
+        changes = self._cache.pop_changes()  # nobody else reads those of this cache
+        for kind in changes:
+            self._sorted.pop(kind, None)
+        if changes:
+            namespaced = (kind for kind in _SHOWN if kind.is_namespaced)
+            self._names = frozenset(namespace for kind in namespaced for namespace, _ in self._cache.objects(kind))
+
+    def _objects(self, kind: Kind) -> tuple[Raw, ...]:
+        if kind not in self._sorted:
+            objects: Mapping[tuple[str, str], Raw] = self._cache.objects(kind)
+            self._sorted[kind] = tuple(objects[key] for key in sorted(objects))
+        return self._sorted[kind]

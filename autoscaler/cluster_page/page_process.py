@@ -1,0 +1,152 @@
+"""The page of a cluster as a process of its own: watches, viewers' rights, one port for people and one for probes.
+
+It leads nothing and writes nothing, so that as many of them may run as are wanted, and neither a viewer nor a fault of
+the page reaches the operator (ADR 0285).  SIGTERM ends it; open streams end with it, and browsers connect again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from autoscaler.cluster_page.cluster_access import ClusterAccess
+from autoscaler.cluster_page.cluster_source import ClusterSource
+from autoscaler.cluster_page.viewer_access import ViewerAccess
+from autoscaler.clusters.kubernetes.api.api_port import Api
+from autoscaler.clusters.kubernetes.api.http_client import connect
+from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
+from autoscaler.errors import InvalidSpecError, PermanentError
+from autoscaler.page.page_app import PageApp, PageSettings
+from autoscaler.page.request_checks import LOOPBACK_HOSTS
+from autoscaler.snapshots import SnapshotContent
+from master.api.host.http_pages import Page, listen_at, serving
+
+LONGEST_HEADER_BYTES: Final = 32 * 1024  # tokens of identity providers are long
+CERTIFICATE_READ_EVERY_S: Final = 60.0
+SHUTDOWN_S: Final = 1.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageProcessSettings:
+    """Settings of the process.  `listen`, `probes`: host and port; `hosts`: names under which viewers may ask.
+
+    `namespaces` empty: all; `audiences` empty: tokens for the API server; `kubeconfig` None: the pod's ServiceAccount;
+    without `certificate` and `key` the page is served over HTTP.
+    """
+
+    listen: tuple[str, int]
+    probes: tuple[str, int]
+    title: str
+    hosts: frozenset[str]
+    namespaces: tuple[str, ...] = ()
+    audiences: tuple[str, ...] = ()
+    kubeconfig: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+async def run_page_process(settings: PageProcessSettings) -> None:
+    """Serve until SIGTERM or SIGINT.  Raises PermanentError, InvalidSpecError (TLS files), OSError (a taken port)."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        api = await connect(settings.kubeconfig, trimmers=TRIMMERS)
+        stack.push_async_callback(api.close)
+        viewers = await stack.enter_async_context(ViewerAccess(api, clock=time.monotonic, audiences=settings.audiences))
+        source = ClusterSource(
+            api, title=settings.title, read_snapshot=_refuse_snapshot, namespaces=settings.namespaces
+        )
+        page = PageApp(source, ClusterAccess(viewers), PageSettings(hosts=settings.hosts | LOOPBACK_HOSTS))
+        encryption = None if settings.certificate is None else _Encryption(settings)
+        probes = listen_at(*settings.probes)
+        await stack.enter_async_context(serving(probes, _probes(source)))
+        site = await _serve(stack, page, settings, encryption)
+        log.info("listens on port %d, probes on port %d", site, probes.getsockname()[1])
+        tasks = [asyncio.create_task(source.run(), name="source"), asyncio.create_task(stop.wait(), name="signal")]
+        if encryption is not None:
+            tasks.append(asyncio.create_task(encryption.run(), name="certificate"))
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await tasks[0]
+
+
+async def _serve(
+    stack: AsyncExitStack, page: PageApp, settings: PageProcessSettings, encryption: _Encryption | None
+) -> int:
+    """Serve the page until the stack ends; return its port."""
+    listening = listen_at(*settings.listen)
+    stack.callback(listening.close)
+    runner = web.AppRunner(
+        page.app,
+        access_log=None,
+        handle_signals=False,
+        max_field_size=LONGEST_HEADER_BYTES,
+        shutdown_timeout=SHUTDOWN_S,
+        handler_cancellation=True,
+    )
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    await web.SockSite(runner, listening, ssl_context=None if encryption is None else encryption.context).start()
+    port: int = listening.getsockname()[1]
+    return port
+
+
+def _probes(source: ClusterSource) -> Mapping[str, Callable[[], Page]]:
+    def readyz() -> Page:
+        if source.problem:
+            return Page(body=f"{source.problem}\n".encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)
+        if source.documents() is None:
+            return Page(body=b"not everything has been listed yet\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+        return Page(body=b"ok\n")
+
+    return {"/healthz": lambda: Page(body=b"ok\n"), "/readyz": readyz}
+
+
+class _Encryption:
+    """TLS of the page, with the certificate read again when its file has changed."""
+
+    def __init__(self, settings: PageProcessSettings) -> None:
+        if settings.certificate is None or settings.key is None:
+            raise InvalidSpecError("--tls-key", "is missing", "certificate and key go together")
+        self._certificate, self._key = settings.certificate, settings.key
+        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._loaded = b""
+        self._load()
+
+    async def run(self) -> None:
+        """Read the files again now and then, until cancelled."""
+        while True:
+            await asyncio.sleep(CERTIFICATE_READ_EVERY_S)
+            try:
+                self._load()
+            except InvalidSpecError as error:
+                log.warning("the certificate is not renewed: %s", error)
+
+    def _load(self) -> None:
+        try:
+            written = self._certificate.read_bytes()
+            if written != self._loaded:
+                self.context.load_cert_chain(self._certificate, self._key)
+                self._loaded = written
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidSpecError("--tls-cert", f"{self._certificate} cannot be used: {error}") from None
+
+
+async def _refuse_snapshot(_api: Api, _title: str) -> SnapshotContent:
+    raise PermanentError("a plan is asked for with edl why and edl what-if")
