@@ -72,6 +72,17 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
         "metrics": {"podMonitor": {"enabled": True}},
         "policy": {"idleReclaim": "act"},
     },
+    "page": {
+        "page": {
+            "enabled": True,
+            "replicas": 2,
+            "hosts": ["page.example"],
+            "audiences": ["edl-page"],
+            "tls": {"secretName": "page-tls"},
+            "ingress": {"enabled": True, "className": "nginx", "host": "edl.example", "tlsSecretName": "edl-tls"},
+        },
+        "networkPolicy": {"pageFrom": [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}]},
+    },
     "bare": {
         "crd": {"install": False},
         "rbac": {"create": False, "aggregate": False, "plannerView": False},

@@ -218,7 +218,8 @@ def _tell(folder: Path) -> int:
         "  kubectl edl launch --trainers 1:16 --gpu 1 --image team/train:1 --checkpoint file:///tmp/train \\\n"
         "    --detach train.py                           # a job with GPUs; it needs no image here, nor a script\n"
         "  kubectl edl get gpus                          # who has each GPU; what it does is made up here\n"
-        "  kubectl edl top                               # and who holds how many\n\n"
+        "  kubectl edl top                               # and who holds how many\n"
+        "  kubectl edl page                              # all of it in a browser, live\n\n"
         f"`make playground-down` ends it; its logs are in {folder} and {folder / 'control-plane'}."
     )
     if _notes_file(folder).is_file():

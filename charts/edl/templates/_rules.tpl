@@ -90,6 +90,37 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
 {{- end }}
 {{- end }}
 
+{{/* What the page may do: read what it shows, and ask whose token it is given and what that user may read. */}}
+{{- define "edl.rules.page.cluster" -}}
+- apiGroups: [""]
+  resources: [nodes, pods]
+  verbs: [list, watch]
+- apiGroups: [edl.dev]
+  resources: [nodegpus]
+  verbs: [list, watch]
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+{{- end }}
+
+{{- define "edl.rules.page.namespace" -}}
+- apiGroups: [edl.dev]
+  resources: [trainingjobs]
+  verbs: [list, watch]
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [list, watch]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [list, watch]
+- apiGroups: [""]
+  resources: [pods/log]   # last lines of a pod in trouble, for those who may read it themselves
+  verbs: [get]
+{{- end }}
+
 {{- define "edl.rules.lease" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
