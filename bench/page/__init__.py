@@ -1,0 +1,1 @@
+"""What the page costs, and whom it delays."""
