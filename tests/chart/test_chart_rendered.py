@@ -124,9 +124,9 @@ def test_the_agents_role_holds_its_reports_alone():
 
 
 @SETS
-def test_only_the_operator_and_the_agent_have_a_token(name):
+def test_only_the_operator_the_agent_and_the_page_have_a_token(name):
     for pod_name, pod in pod_templates(render_set(name)):
-        assert pod_name.endswith(("-operator", "-agent")) or pod["automountServiceAccountToken"] is False
+        assert pod_name.endswith(("-operator", "-agent", "-page")) or pod["automountServiceAccountToken"] is False
 
 
 @SETS

@@ -27,7 +27,7 @@ def page(*, port: int, selector: PlaceSelector) -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
     if choose_place(selector, observe_environment(click.get_current_context())).kind is PlaceKind.LOCAL:
         hint = "edl run serves the page of its run; --on kubernetes means the cluster of your kubeconfig"
-        raise CommandError(Exit.USAGE, hint)
+        raise CommandError(Exit.NOT_FOUND, hint)
     from autoscaler.cli.kubernetes.served_page import ShownNamespaces, serve_page  # noqa: PLC0415 - not for --help
 
     shown = ShownNamespaces(named=selector.namespace, is_all=selector.is_all_namespaces)

@@ -31,7 +31,7 @@ VIEW = ("trainingjobs", "pods", "pods/log", "deployments", "events")
 
 
 class Stage:
-    """Teams `red` and `blue` on one node, with a job, a web service and an event each; `ann` may see red's."""
+    """Teams `red` and `blue` on one node, with a job, a web service and an event each, and a user for each."""
 
     def __init__(self, clock):
         self.server = MemoryServer(now=lambda: page_cluster.NOW_S, namespaces=("red", "blue"))
