@@ -11,8 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
-from autoscaler.cluster_page.reviews import ReadRight, bearer_token
-from autoscaler.cluster_page.reviews import Viewer as KnownViewer
+from autoscaler.cluster_page.reviews import ReadRight, TokenUser, bearer_token
 from autoscaler.cluster_page.viewer_access import AccessUnknownError, ViewerAccess
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS, Kind
 from autoscaler.page.access import Viewer
@@ -63,7 +62,7 @@ class ClusterAccess:
         except AccessUnknownError as error:
             raise _unavailable(error) from error
 
-    async def _known(self, token: str) -> KnownViewer:
+    async def _known(self, token: str) -> TokenUser:
         try:
             known = await self._viewers.find_viewer(token) if token else None
         except AccessUnknownError as error:
@@ -72,7 +71,7 @@ class ClusterAccess:
             raise web.HTTPUnauthorized(text=_HINT, headers={"WWW-Authenticate": 'Bearer realm="edl"'})
         return known
 
-    async def _has_all(self, viewer: KnownViewer, rights: Collection[ReadRight]) -> bool:
+    async def _has_all(self, viewer: TokenUser, rights: Collection[ReadRight]) -> bool:
         for right in rights:
             if not await self._viewers.is_allowed(viewer, right):
                 return False

@@ -22,7 +22,7 @@ Extra: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Viewer:
+class TokenUser:
     """A user as the API server knows them, with all that its rights may depend on."""
 
     name: str
@@ -55,7 +55,7 @@ def token_review(token: str, audiences: Iterable[str]) -> Raw:
     return {"spec": {"token": token} | ({"audiences": wanted} if wanted else {})}
 
 
-def parse_token_review(answer: Raw, audiences: Iterable[str]) -> Viewer | None:
+def parse_token_review(answer: Raw, audiences: Iterable[str]) -> TokenUser | None:
     """Return the token's user, or None for a token that is not valid, or not for any of these audiences."""
     status = part(answer, "status")
     name, wanted = text(status, "user", "username"), set(audiences)
@@ -65,10 +65,10 @@ def parse_token_review(answer: Raw, audiences: Iterable[str]) -> Viewer | None:
         return None  # a server that knows no audiences leaves the check to its client
     user = part(status, "user")
     extra = sorted((str(key), _texts(value)) for key, value in part(user, "extra").items())
-    return Viewer(name=name, uid=text(user, "uid"), groups=_texts(user.get("groups")), extra=tuple(extra))
+    return TokenUser(name=name, uid=text(user, "uid"), groups=_texts(user.get("groups")), extra=tuple(extra))
 
 
-def access_review(viewer: Viewer, right: ReadRight) -> Raw:
+def access_review(viewer: TokenUser, right: ReadRight) -> Raw:
     """Return the question whether the viewer has the right."""
     spec = {
         "resourceAttributes": _attributes(right),

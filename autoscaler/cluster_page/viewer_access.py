@@ -27,7 +27,7 @@ from autoscaler.bounded_gather import gather_bounded
 from autoscaler.cluster_page.review_cache import ReviewBudget, ReviewCache
 from autoscaler.cluster_page.reviews import (
     ReadRight,
-    Viewer,
+    TokenUser,
     access_review,
     parse_access_review,
     parse_token_review,
@@ -94,8 +94,8 @@ class ViewerAccess:
         self._clock = clock
         self._audiences = audiences
         self._limits = limits or AccessLimits()
-        self._tokens: ReviewCache[bytes, Viewer | None] = ReviewCache(most=self._limits.most_tokens)
-        self._rights: ReviewCache[tuple[Viewer, ReadRight], bool] = ReviewCache(most=self._limits.most_rights)
+        self._tokens: ReviewCache[bytes, TokenUser | None] = ReviewCache(most=self._limits.most_tokens)
+        self._rights: ReviewCache[tuple[TokenUser, ReadRight], bool] = ReviewCache(most=self._limits.most_rights)
         self._questions = _Questions(clock, self._limits)
 
     async def __aenter__(self) -> Self:
@@ -104,13 +104,13 @@ class ViewerAccess:
     async def __aexit__(self, *_: object) -> None:
         await self._questions.close()
 
-    async def find_viewer(self, token: str) -> Viewer | None:
+    async def find_viewer(self, token: str) -> TokenUser | None:
         """Return the token's user; None for a token that is not valid (any more).  Raises AccessUnknownError."""
         digest = hashlib.sha256(token.encode()).digest()
         if (kept := self._tokens.get(digest, self._clock())) is not None:
             return kept.value
 
-        async def ask() -> Viewer | None:
+        async def ask() -> TokenUser | None:
             asked_at_s = self._clock()
             answer = await self._api.create(TOKEN_REVIEWS, token_review(token, self._audiences))
             viewer = parse_token_review(answer, self._audiences)
@@ -120,7 +120,7 @@ class ViewerAccess:
 
         return await self._questions.ask(digest, ask)
 
-    async def is_allowed(self, viewer: Viewer, right: ReadRight) -> bool:
+    async def is_allowed(self, viewer: TokenUser, right: ReadRight) -> bool:
         """True if the viewer has the right.  Raises AccessUnknownError."""
         key = (viewer, right)
         if (kept := self._rights.get(key, self._clock())) is not None:
@@ -136,7 +136,7 @@ class ViewerAccess:
         return await self._questions.ask(key, ask)
 
     async def find_namespaces(
-        self, viewer: Viewer, rights: Sequence[ReadRight], among: Iterable[str]
+        self, viewer: TokenUser, rights: Sequence[ReadRight], among: Iterable[str]
     ) -> frozenset[str]:
         """Return those of the namespaces in which the viewer has all the rights.  Raises AccessUnknownError."""
         found = sorted(set(among))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from autoscaler.cluster_page.reviews import (
     MOST_TOKEN_BYTES,
     ReadRight,
-    Viewer,
+    TokenUser,
     access_review,
     bearer_token,
     parse_access_review,
@@ -62,7 +62,7 @@ def test_token_of_a_header(header, token):
 
 
 def test_question_holds_all_that_rights_may_depend_on():
-    viewer = Viewer(name="ann", uid="7", groups=("a", "b"), extra=(("scopes", ("x",)),))
+    viewer = TokenUser(name="ann", uid="7", groups=("a", "b"), extra=(("scopes", ("x",)),))
     spec = access_review(viewer, ReadRight(kind=PODS, namespace="team-a"))["spec"]
     assert spec == {
         "user": "ann",
@@ -82,7 +82,7 @@ def test_question_holds_all_that_rights_may_depend_on():
 def test_viewer_is_read_as_the_server_tells_it():
     user = {"username": "ann", "uid": "7", "groups": ["a"], "extra": {"k": ["v"]}}
     answer = {"status": {"authenticated": True, "user": user, "audiences": ["edl-page", "other"]}}
-    expected = Viewer(name="ann", uid="7", groups=("a",), extra=(("k", ("v",)),))
+    expected = TokenUser(name="ann", uid="7", groups=("a",), extra=(("k", ("v",)),))
     assert parse_token_review(answer, ("edl-page",)) == expected
     assert parse_token_review(answer, ()) == expected
     assert parse_token_review(answer, ("mine",)) is None
