@@ -15,7 +15,7 @@ from autoscaler.cluster_page.viewer_access import YES_KEPT_S
 from tests.cluster.accounts import open_client, write_account_kubeconfig
 from tests.cluster.chart_control_plane import NAMESPACE, start_charted
 from tests.cluster.trainingjobs import make_job
-from tests.cluster.viewers import create_viewer
+from tests.cluster.viewers import create_viewer, may_read
 from tests.harness.processes import Program
 from tests.harness.waiting import BUDGET_S, wait_for
 
@@ -76,10 +76,12 @@ def get(address, token=""):
 
 
 def give_logs(plane, namespace, name):
+    """Let the viewer read logs; it is in effect afterwards, since the page keeps a no for minutes."""
     place = ("-n", namespace)
     plane.kubectl("create", "role", f"{name}-logs", *place, "--verb=get", "--resource=pods/log")
     account = f"--serviceaccount={namespace}:{name}"
     plane.kubectl("create", "rolebinding", f"{name}-logs", *place, f"--role={name}-logs", account)
+    wait_for("the right", lambda: may_read(plane, namespace, name, "pods/log", verb="get"))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +106,7 @@ def test_each_viewer_sees_their_namespace_alone(page, tokens, team, other):
     request = urllib.request.Request(f"{page}/live/now", headers=headers)
     with urllib.request.urlopen(request, timeout=BUDGET_S) as stream:
         part = b""
-        while not part.endswith(b"\n\n"):
+        while b"event: part" not in part or not part.endswith(b"\n\n"):
             part += stream.read1(65_536)
     assert f"{team}-digits".encode() in part
     assert other.encode() not in part

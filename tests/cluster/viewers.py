@@ -16,14 +16,14 @@ def create_viewer(plane: ControlPlane, namespace: str, name: str, *, lists: Sequ
     if lists:
         plane.kubectl("create", "role", name, *place, "--verb=list", f"--resource={','.join(lists)}")
         plane.kubectl("create", "rolebinding", name, *place, f"--role={name}", f"--serviceaccount={namespace}:{name}")
-        wait_for("the rights", lambda: all(may_list(plane, namespace, name, one) for one in lists))
+        wait_for("the rights", lambda: all(may_read(plane, namespace, name, one) for one in lists))
     return plane.kubectl("create", "token", name, *place).strip()
 
 
-def may_list(plane: ControlPlane, namespace: str, name: str, resource: str) -> bool:
-    """True if the ServiceAccount may list the resource in its namespace."""
+def may_read(plane: ControlPlane, namespace: str, name: str, resource: str, *, verb: str = "list") -> bool:
+    """True if the ServiceAccount may list (or `verb`) the resource in its namespace."""
     user = f"--as=system:serviceaccount:{namespace}:{name}"
     try:
-        return plane.kubectl("auth", "can-i", "list", resource, "-n", namespace, user).strip() == "yes"
+        return plane.kubectl("auth", "can-i", verb, resource, "-n", namespace, user).strip() == "yes"
     except HarnessError:  # kubectl's way to say no
         return False
