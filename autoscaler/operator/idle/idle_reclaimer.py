@@ -2,7 +2,7 @@
 
 A pod is told first, and left `Policy.idle_notice_s` to itself or its owner.  At the moment of the deed everything is
 asked again: the decision stands in the newest plan, the annotations as they are now agree, nobody keeps the pod, the
-report of its node is fresh, and every GPU of it is still unused.  Doubt keeps the pod.
+view and the report of its node are fresh, and every GPU of it is still unused.  Doubt keeps the pod.
 
 A pod without a controller is evicted.  One of a Deployment or StatefulSet with a single replica leaves by a scale to
 0, where the pod declares `edl.dev/idle-min-replicas: "0"`; any other controller would create it again, and is told.
@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions, Subresource
 from autoscaler.clusters.kubernetes.api.kinds import EVICTIONS, PODS
-from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache
+from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache, StaleViewError, check_fresh
 from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, integer, text, to_time
 from autoscaler.clusters.kubernetes.objects.names import split_key
 from autoscaler.domain import ClusterView, IdlePod, IdleReclaim, NodeName, PodName, Policy, ReclaimMode
@@ -193,7 +193,12 @@ class IdleReclaimer:
         return notice
 
     async def _is_still_idle(self, name: PodName, reclaim: IdleReclaim, due_s: float) -> bool:
-        """Ask everything again, of a report from after the notice; ask the agent for one if there is none."""
+        """Ask everything again, of a fresh view and a report from after the notice; ask the agent if there is none."""
+        try:
+            check_fresh(self._cache, self._clock())
+        except StaleViewError as error:
+            log.warning("pod %s keeps its unused GPUs for now: %s", name, error)
+            return False
         now_s, reports = self._clock(), self._source.reports()
         now_unix_s = now_s - self._offset_s
         report = reports.by_node.get(reclaim.node)

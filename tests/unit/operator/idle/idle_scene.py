@@ -27,8 +27,11 @@ ACT = replace(NO_GATES, idle_reclaim=ReclaimMode.ACT, idle_notice_s=300.0)
 class Cache:
     """The pods of an API server, as a watch would show them at once."""
 
-    def __init__(self, server):
-        self.server = server
+    def __init__(self, server, confirmed_at_s=lambda: 0.0):
+        self.server, self.confirmed_at_s = server, confirmed_at_s
+
+    def oldest_confirmed_at_s(self, _kinds):
+        return self.confirmed_at_s()
 
     def get(self, kind, key):
         return next((raw for raw in self.server.all(kind) if _at(raw) == key), None)
@@ -61,9 +64,10 @@ class IdleScene:
         self.objects = ConsentObjects(
             self.api, Cache(self.server), self.errors, namespaces=namespaces, clock=lambda: 0.0, jitter=lambda: 0.0
         )
+        self.watch_age_s = 0.0  # None: nothing has been listed yet
         self.reclaimer = IdleReclaimer(
             self.api,
-            Cache(self.server),
+            Cache(self.server, self.confirmed_at_s),
             self,
             PodConsents(self.api, self.objects, self.events),
             events=self.events,
@@ -83,6 +87,9 @@ class IdleScene:
 
     async def ask_for_report(self, where, _now_s):
         self.asked.append(where)
+
+    def confirmed_at_s(self):
+        return None if self.watch_age_s is None else self.now_unix_s + OFFSET_S - self.watch_age_s
 
     # the world
 

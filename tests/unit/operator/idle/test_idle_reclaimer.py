@@ -6,6 +6,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.api_port import Subresource
 from autoscaler.clusters.kubernetes.api.kinds import EVICTIONS, STATEFUL_SETS
+from autoscaler.clusters.kubernetes.cache.object_cache import STALE_LIMIT_S
 from autoscaler.domain import Pod, PodPhase, ReclaimMode, Role, Tier
 from autoscaler.domain.gpu_reports import FRESH_S, GpuReport, GpuVerdict, NodeGpuReport
 from autoscaler.errors import ClusterError
@@ -131,6 +132,19 @@ async def test_missing_old_or_contradicting_data_is_work(report):
     scene = await scene_of()
     await pass_time(scene, 3 * NOTICE_S, **report)
     assert scene.names() == ["alice", "bob"]
+
+
+@pytest.mark.parametrize("age_s", [STALE_LIMIT_S + 1, 3_600.0, None])
+async def test_nothing_is_done_by_watches_that_say_nothing_new(age_s):
+    """The waiting one may have found room, or the pod be another: the deed waits for a fresh view (A7)."""
+    scene = await scene_of()
+    scene.watch_age_s = age_s
+    await pass_time(scene, 2 * NOTICE_S, alice=90)
+    assert scene.names() == ["alice", "bob"]
+    assert scene.said("IdleGpusGivenBack") == []
+    scene.watch_age_s = STALE_LIMIT_S
+    await pass_time(scene, 60, alice=90)
+    assert scene.names() == ["bob"]
 
 
 async def test_a_report_that_is_too_old_to_act_on_is_asked_for():
