@@ -28,7 +28,7 @@ from tests.protocol.group.masters import GroupEtcd
 from tests.protocol.group.settings import GroupSetting
 from tests.protocol.group.world import ASTRAY, Bits, GroupWorld, Presence, without_astray
 
-IN_OWN_CODE: Final = (GroupPhase.COMPUTE, GroupPhase.LOAD, GroupPhase.SCRIPT)
+IN_OWN_CODE: Final = (GroupPhase.COMPUTE, GroupPhase.WARM_UP, GroupPhase.LOAD, GroupPhase.SCRIPT)
 
 
 def master_changes(setting: GroupSetting, world: GroupWorld) -> Iterator[Change]:

@@ -90,22 +90,27 @@ class GroupModel:
         )
 
     def moves(self, world: GroupWorld) -> Iterator[Move[GroupWorld]]:
-        for change in self._changes(world):
-            spent = FAULTS.index(change.fault) if change.fault else -1
-            if change.fault and not world.faults[spent]:
-                continue
-            is_fault = bool(change.fault) and change.fault not in NO_FAULTS
-            draft = GroupDraft(self.setting, world, is_calm=self._is_calm(world) and not is_fault)
-            if change.fault:
-                draft.world = world._replace(faults=put(world.faults, spent, world.faults[spent] - 1))
-            try:
-                change.act(draft)
-                after = self._settled(draft)
-                master_group.check_invariants(after.master.state)
-            except (AssertionError, InvariantViolationError) as error:
-                yield Move(change.label, world, is_fault=is_fault, violation=f"a core's own check: {error}")
-                continue
-            yield Move(change.label, after, is_fault=is_fault, violation=draft.problem or self._problem(after))
+        for change in self.possible(world):
+            yield self.move(world, change)
+
+    def possible(self, world: GroupWorld) -> list[Change]:
+        """What can happen next, as far as the budget of its fault allows it."""
+        return [one for one in self._changes(world) if not one.fault or world.faults[FAULTS.index(one.fault)]]
+
+    def move(self, world: GroupWorld, change: Change) -> Move[GroupWorld]:
+        """What the change makes of the world, and the invariant that it violates."""
+        is_fault = bool(change.fault) and change.fault not in NO_FAULTS
+        draft = GroupDraft(self.setting, world, is_calm=self._is_calm(world) and not is_fault)
+        if change.fault:
+            spent = FAULTS.index(change.fault)
+            draft.world = world._replace(faults=put(world.faults, spent, world.faults[spent] - 1))
+        try:
+            change.act(draft)
+            after = self._settled(draft)
+            master_group.check_invariants(after.master.state)
+        except (AssertionError, InvariantViolationError) as error:
+            return Move(change.label, world, is_fault=is_fault, violation=f"a core's own check: {error}")
+        return Move(change.label, after, is_fault=is_fault, violation=draft.problem or self._problem(after))
 
     def _is_calm(self, world: GroupWorld) -> bool:
         return all(
