@@ -150,6 +150,9 @@ def _check_scalable(pod: Raw, owner: Raw | None, minimum: int | None) -> None:
     if minimum is None:
         hint = f'{IDLE_MINIMUM}: "0" lets EDL scale it'
         raise ValueError(f"{IDLE_RECLAIM} is ignored: its {kind} would create the pod again; {hint}")
+    if minimum:
+        keeps = f"{IDLE_MINIMUM}: {minimum} keeps its {found.kind.kind}, which EDL can only scale from 1 replica to 0"
+        raise ValueError(f"{IDLE_RECLAIM} is ignored: {keeps}")
     if owner is None:
         raise ValueError(f"{IDLE_RECLAIM} is ignored: its {found.kind.kind} {found.name} cannot be read")
     if above := controller_of(owner):

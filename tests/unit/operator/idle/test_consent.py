@@ -52,14 +52,21 @@ def test_the_nearest_of_pod_owner_and_namespace_counts(own, owner, namespace, af
 
 
 @pytest.mark.parametrize(
-    ("minimum", "expected"),
-    [("0", 0), ("2", 2), (" 3 ", 3), ("-1", None), ("1.5", None), ("", None), ("\u0663", None), ("9" * 30, None)],
+    ("minimum", "word"),
+    [
+        ("0", ""),
+        (" 0 ", ""),
+        ("2", "2 keeps its StatefulSet"),
+        (" 3 ", "3 keeps its StatefulSet"),
+        *((nonsense, "is no number") for nonsense in ("-1", "1.5", "", "\u0663", "9" * 30)),
+    ],
 )
-def test_a_minimum_is_a_plain_number_of_replicas(minimum, expected):
-    """Nonsense is no consent, and is told."""
+def test_only_a_minimum_of_none_lets_an_owner_be_scaled(minimum, word):
+    """An owner of one replica that declares more stays; nonsense is no consent; both are told."""
     consent = read_consent(pod(owner=SET, reclaim="30m", minimum=minimum), named("StatefulSet"), None)
-    assert (consent.after_s, consent.minimum) == ((1800.0, expected) if expected is not None else (None, None))
-    assert bool(consent.problem) == (expected is None)
+    assert (consent.after_s, consent.minimum) == ((None, None) if word else (1800.0, 0))
+    assert word in consent.problem
+    assert bool(consent.problem) == bool(word)
 
 
 @pytest.mark.parametrize(
