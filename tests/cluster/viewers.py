@@ -22,8 +22,11 @@ def create_viewer(plane: ControlPlane, namespace: str, name: str, *, lists: Sequ
 
 def may_read(plane: ControlPlane, namespace: str, name: str, resource: str, *, verb: str = "list") -> bool:
     """True if the ServiceAccount may list (or `verb`) the resource in its namespace."""
+    kind, _, part = resource.partition("/")  # kubectl would take PART for an object's name
     user = f"--as=system:serviceaccount:{namespace}:{name}"
     try:
-        return plane.kubectl("auth", "can-i", verb, resource, "-n", namespace, user).strip() == "yes"
+        return (
+            plane.kubectl("auth", "can-i", verb, kind, f"--subresource={part}", "-n", namespace, user).strip() == "yes"
+        )
     except HarnessError:  # kubectl's way to say no
         return False
