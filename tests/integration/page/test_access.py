@@ -55,6 +55,7 @@ async def test_names_of_this_machine_are_taken(client, base, host):
     [
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Origin": "http://127.0.0.1:1"},
         {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"},
         {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"},
