@@ -36,6 +36,16 @@ def test_lines_of_a_job_are_those_of_its_pods_too():
         line("tj/a", "Grown"),
         line("pod/a-trainer-1", "Ready"),
         line("pod/ab-trainer-1", "Ready"),
+        line("pod/a-b-trainer-1", "Ready"),
+        line("pod/a-trainer-b-server-1", "Ready"),
+        line("pod/a-master-b-trainer-1", "Ready"),
+        line("pod/a-master-0", "Ready"),
+        line("pod/a-master-5d9f7c6b8-x2x4z", "Ready"),
         line("tj/b", "x"),
     ]
-    assert [one.object for one in journal_of(lines, "team", "a", most=9)] == ["pod/a-trainer-1", "tj/a"]
+    assert [one.object for one in journal_of(lines, "team", "a", most=9)] == [
+        "pod/a-master-5d9f7c6b8-x2x4z",
+        "pod/a-master-0",
+        "pod/a-trainer-1",
+        "tj/a",
+    ]
