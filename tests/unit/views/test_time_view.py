@@ -5,7 +5,7 @@ from dataclasses import replace
 from autoscaler.views.documents import EVERYTHING, ClusterDocuments, Rights
 from autoscaler.views.samples import RINGS, SampleRings, sample_of
 from autoscaler.views.time_view import MOST_POINTS, time_view
-from tests.harness.page_cluster import NOW_S, demo_documents, demo_lines, job, line
+from tests.harness.page_cluster import NOW_S, demo_documents, demo_lines, job, line, node, pod
 
 
 def samples_of(count, *, step_s=3.0):
@@ -52,6 +52,19 @@ def test_placeable_is_no_more_than_is_wanted():
     view = time_view([s for s in [sample_of(full)] if s], [], EVERYTHING, span="hour")
     assert view.placeable == view.used
     assert view.used_share == 1.0
+
+
+def test_a_trainer_that_waits_or_starts_is_wanted_once():
+    """A job of at most 8 trainers of a core wants 8 cores, whatever part of them runs, starts and has no node."""
+    eight = job("x", high=8, ready=3, target=8)
+    requests = {"cpu": "1", "memory": "64Mi"}
+    eight["spec"]["trainer"]["template"] = {
+        "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}
+    }
+    pods = [pod(f"x-trainer-{n}", on="n" if n < 4 else "", job="x", ordinal=n, is_ready=n < 3) for n in range(6)]
+    documents = ClusterDocuments(now_s=NOW_S, nodes=(node("n", cpu="16"),), pods=tuple(pods), jobs=(eight,))
+    sample = sample_of(documents)
+    assert (sample.used, sample.wanted) == (4_000, 8_000)
 
 
 def test_a_plot_has_few_points_and_the_newest():
