@@ -37,10 +37,15 @@ class WaitingPods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingView:
-    """`starting`: jobs without a size; `growing`: jobs that run below their maximum; `pods`: of web."""
+    """`starting`: jobs without a size; `growing`: jobs that run below their maximum; `pods`: of web.
+
+    Of many jobs the first are shown; the counts are of all.
+    """
 
     starting: tuple[WaitingJob, ...]
+    starting_count: int
     growing: tuple[JobView, ...]
+    growing_count: int
     pods: tuple[WaitingPods, ...]
 
 
@@ -51,12 +56,15 @@ def waiting_view(documents: ClusterDocuments) -> WaitingView:
     starting = sorted(
         (job for job in jobs if job.is_waiting), key=lambda job: (-priorities[job.key], _since(job), job.key)
     )
+    growing = tuple(job for job in jobs if wants_more(job))
     return WaitingView(
         starting=tuple(
             WaitingJob(position=at, job=job, priority=priorities[job.key], since_s=_since(job))
             for at, job in enumerate(starting[:MOST_SHOWN], start=1)
         ),
-        growing=tuple(job for job in jobs if wants_more(job))[:MOST_SHOWN],
+        starting_count=len(starting),
+        growing=growing[:MOST_SHOWN],
+        growing_count=len(growing),
         pods=_waiting_pods(all_pods(documents)),
     )
 

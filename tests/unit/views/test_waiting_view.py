@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from autoscaler.clusters.kubernetes.objects.fields import to_time
-from autoscaler.views.waiting_view import states_of, waiting_view
+from autoscaler.views.waiting_view import MOST_SHOWN, states_of, waiting_view
 from tests.harness.page_cluster import NOW_S, condition, demo_documents, job
 
 
@@ -16,6 +16,14 @@ def test_the_position_goes_by_priority_and_then_by_age():
     jobs = (waiting("late", age_s=10), waiting("early", age_s=90), waiting("urgent", priority=1_000, age_s=1))
     found = waiting_view(replace(demo_documents(), jobs=jobs))
     assert [(one.position, one.job.name) for one in found.starting] == [(1, "urgent"), (2, "early"), (3, "late")]
+
+
+def test_of_many_jobs_the_first_are_shown_and_all_are_counted():
+    few = MOST_SHOWN + 3
+    jobs = (*(waiting(f"w{n}") for n in range(few)), *(job(f"g{n}") for n in range(few + 1)))
+    found = waiting_view(replace(demo_documents(), jobs=jobs))
+    assert (len(found.starting), found.starting_count) == (MOST_SHOWN, few)
+    assert (len(found.growing), found.growing_count) == (MOST_SHOWN, few + 1)
 
 
 def test_who_has_ended_or_is_suspended_waits_for_nothing():
