@@ -76,7 +76,9 @@ async def show_now(reading: Reading) -> Shown:
     growing = [job for job in view.jobs if wants_more(job)]
     drawings = {
         "cluster": draw_cluster(view.picture, colours),
-        "bars": [(unit, amount, draw_bar(view.picture.holdings, unit)) for unit, amount in view.picture.capacity],
+        "bars": [
+            (unit, amount, draw_bar(view.picture.holdings, unit, amount)) for unit, amount in view.picture.capacity
+        ],
         "outlook": (await outlook_of(reading)).jobs,
         "help": await reading.questions.help_for(growing) if reading.rights.can_plan else {},
     }

@@ -76,7 +76,10 @@ class OwnerShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPicture:
-    """The cluster now.  `holdings`: of everybody, with what is free last; `capacity` by unit."""
+    """The cluster now.  `holdings`: of everybody, with what is free last; `capacity` by unit.
+
+    What nobody holds of a node that takes no pods (cordoned, not ready) is not free, and in no holding.
+    """
 
     nodes: tuple[NodeView, ...]
     waiting: tuple[PodView, ...]  # without a node
@@ -146,7 +149,8 @@ def _holdings(nodes: Sequence[NodeView], colours: Mapping[str, int], *, is_compl
     amounts: dict[tuple[NodeUnit, str, Use], list[int]] = {}
     free: dict[NodeUnit, int] = {}
     for node in nodes:
-        free[node.unit] = free.get(node.unit, 0) + node.free
+        if node.is_open or not is_complete:
+            free[node.unit] = free.get(node.unit, 0) + node.free
         for pod in node.pods:
             if amount := amount_in(node.unit, pod.requests):
                 amounts.setdefault((node.unit, pod.owner, pod.use), []).append(amount)

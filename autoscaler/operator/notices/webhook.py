@@ -67,7 +67,11 @@ class Webhook:
         while True:
             await self._has_some.wait()
             while self._queue:
-                await self._deliver(self._queue.popleft())
+                notice = self._queue.popleft()
+                try:
+                    await self._deliver(notice)
+                except Exception as error:  # noqa: BLE001 - a notice must not end the leader's term
+                    self._drop(notice, f"it cannot be sent ({type(error).__name__})")  # its message may quote a secret
             self._has_some.clear()
 
     async def _deliver(self, notice: Occasion) -> None:
@@ -110,12 +114,16 @@ def read_address(file: Path) -> str:
 
 
 async def post_json(address: str, body: dict[str, Any]) -> int:
-    """`Post` over HTTP.  Follows no redirect: it would tell the notice to whoever the answer names."""
+    """`Post` over HTTP.  Follows no redirect: it would tell the notice to whoever the answer names.
+
+    aiohttp says of an address that cannot be used InvalidURL or UnicodeError (labels of the host, a password that is
+    not Latin-1), which are ValueErrors and quote it.
+    """
     try:
         async with (
             aiohttp.ClientSession(trust_env=True, auto_decompress=False) as session,
             session.post(address, json=body, allow_redirects=False) as answer,
         ):
             return answer.status
-    except aiohttp.InvalidURL:
+    except ValueError:
         raise AddressError("the file with its address holds no valid address") from None

@@ -84,10 +84,10 @@ def draw_cluster(picture: ClusterPicture, colours: Mapping[str, int]) -> Cluster
     return ClusterDrawing(cells=cells, width=_CELLS_A_ROW * _CELL, height=rows * _CELL, cell_nodes=shared)
 
 
-def draw_bar(holdings: Sequence[Holding], unit: NodeUnit) -> tuple[Block, ...]:
-    """Return one bar with a block for each owner, as wide as what it has of the cluster."""
+def draw_bar(holdings: Sequence[Holding], unit: NodeUnit, capacity: int) -> tuple[Block, ...]:
+    """Return one bar with a block for each owner, as wide as what it has of the capacity of all nodes."""
     own = [one for one in holdings if one.unit is unit]
-    total = sum(one.amount for one in own) or 1
+    total = max(sum(one.amount for one in own), capacity) or 1
     blocks, at = [], 0.0
     for one in own:
         width = one.amount / total * _BAR_WIDTH
@@ -129,7 +129,7 @@ def _column(node: NodeView, colours: Mapping[str, int], picture: ClusterPicture)
         blocks.append(
             Block(x=0, y=round(at, 2), width=WIDTH, height=round(height, 2), style=style, label=label, pod=pod)
         )
-    if node.free:
+    if node.free and (node.is_open or not picture.is_complete):
         use = Use.FREE if picture.is_complete else Use.HIDDEN
         height = node.free / capacity * HEIGHT
         label = ("free" if picture.is_complete else "not shown") if height >= _LABEL_HEIGHT else ""

@@ -1,5 +1,8 @@
 """The picture of the cluster: who has how much of which node, and what is free."""
 
+import pytest
+
+from autoscaler.page.drawings.cluster_drawing import draw_bar, draw_cluster
 from autoscaler.views.cluster_picture import cluster_picture, job_colours
 from autoscaler.views.documents import ClusterDocuments, Rights
 from autoscaler.views.pod_view import NodeUnit, Use, all_pods
@@ -69,3 +72,17 @@ def test_a_pod_with_labels_of_no_sense_is_one_of_others():
     odd["metadata"]["labels"]["edl.dev/ordinal"] = "-1"
     (found,) = all_pods(ClusterDocuments(now_s=NOW_S, pods=(odd,)))
     assert (found.role.value, found.ordinal) == ("external", 0)
+
+
+def test_what_is_left_of_a_node_that_takes_no_pods_is_not_free():
+    """A cordoned node, or one that is not ready, offers nothing; what pods hold there they hold."""
+    cordoned = node("cordoned")
+    cordoned["spec"]["unschedulable"] = True
+    nodes = (node("open"), cordoned, node("lost", ready=False))
+    pods = (pod("x-trainer-0", on="cordoned", job="x"),)
+    picture = cluster_picture(ClusterDocuments(now_s=NOW_S, nodes=nodes, pods=pods))
+    assert {(one.use, one.amount) for one in picture.holdings} == {(Use.CORE, 1_000), (Use.FREE, 4_000)}
+    drawn = [[block.style for block in column.blocks] for column in draw_cluster(picture, {}).columns]
+    assert drawn == [["use-free"], ["use-core"], []]
+    bar = draw_bar(picture.holdings, NodeUnit.CORES, dict(picture.capacity)[NodeUnit.CORES])
+    assert sum(block.width for block in bar) == pytest.approx(1_000 * 5 / 12)
