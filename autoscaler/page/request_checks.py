@@ -68,10 +68,18 @@ def check_host(request: web.Request, hosts: frozenset[str]) -> None:
 def check_site(request: web.Request) -> None:
     """Raise 403 for a request that another site has caused, a link that was followed apart."""
     origin = request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc.casefold() != request.headers.get("Host", "").casefold():
+    if origin is not None and _netloc_of(origin) != request.headers.get("Host", "").casefold():
         raise web.HTTPForbidden(text="Requests of other sites are refused.\n")
     is_followed = (
         request.headers.get("Sec-Fetch-Mode") == "navigate" and request.headers.get("Sec-Fetch-Dest") == "document"
     )
     if request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"} and not is_followed:
         raise web.HTTPForbidden(text="Requests of other sites are refused.\n")
+
+
+def _netloc_of(origin: str) -> str | None:
+    """Return host and port of an origin; None for text that is no origin (`http://[`), which equals no host."""
+    try:
+        return urlsplit(origin).netloc.casefold()
+    except ValueError:
+        return None

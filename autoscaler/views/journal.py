@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,6 +11,8 @@ from autoscaler.views.documents import Rights
 
 MOST_SHOWN: Final = 200
 LONGEST_SEARCH: Final = 200
+_OWN_PART: Final = re.compile(r"(?:trainer|server|master)-\d+|master-[a-z0-9]+-[a-z0-9]{5}")
+"""What follows `JOB-` in the name of a pod of the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,12 @@ def journal_of(lines: Sequence[JournalLine], namespace: str, name: str, *, most:
 
 def _is_about(line: JournalLine, job: str) -> bool:
     kind, _, name = line.object.partition("/")
-    return name == job if kind == "tj" else kind == "pod" and name.startswith(f"{job}-")
+    return name == job if kind == "tj" else kind == "pod" and _is_pod_of(name, job)
+
+
+def _is_pod_of(pod: str, job: str) -> bool:
+    """True for `pod_name` of the job, and for a pod of its masters' Deployment; a job `a-b` has none of a job `a`."""
+    return pod.startswith(f"{job}-") and _OWN_PART.fullmatch(pod, len(job) + 1) is not None
 
 
 def _is_readable(line: JournalLine, rights: Rights) -> bool:

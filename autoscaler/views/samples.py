@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
+from autoscaler.domain import Role
 from autoscaler.views.cluster_picture import cluster_picture
 from autoscaler.views.documents import ClusterDocuments, Rights
 from autoscaler.views.job_view import JobView, job_view
@@ -59,8 +60,10 @@ def sample_of(documents: ClusterDocuments) -> ClusterSample | None:
             jobs[one.owner] = jobs.get(one.owner, 0) + one.amount
     jobs_there = documents.memo.each(job_view, documents.jobs)
     used = sum(one.amount for one in own if one.use not in {Use.FREE, Use.HIDDEN})
-    web = [pod for pod in all_pods(documents) if pod.role == "external" and not pod.is_leaving]
-    growth = sum(_growth(job, raw, unit) for job, raw in zip(jobs_there, documents.jobs, strict=True))
+    pods = all_pods(documents)
+    web = [pod for pod in pods if pod.role is Role.EXTERNAL and not pod.is_leaving]
+    there = Counter(pod.owner for pod in pods if pod.role is Role.TRAINER)
+    growth = sum(_growth(job, there[job.key], raw, unit) for job, raw in zip(jobs_there, documents.jobs, strict=True))
     waiting = sum(amount_in(unit, pod.requests) for pod in picture.waiting)
     return ClusterSample(
         at_s=documents.now_s,
@@ -76,11 +79,14 @@ def sample_of(documents: ClusterDocuments) -> ClusterSample | None:
     )
 
 
-def _growth(found: JobView, document: Raw, unit: NodeUnit) -> int:
-    """Amount that the job's trainers up to its maximum would hold beside those that are there."""
+def _growth(found: JobView, there: int, document: Raw, unit: NodeUnit) -> int:
+    """Amount that the job's trainers up to its maximum would hold beside those that are there.
+
+    `there`: its trainer pods, ready or not, with a node or without: what they hold or wait for is counted already.
+    """
     if found.ending or not found.is_reconciled or "Suspended" in found.conditions:
         return 0
-    missing = max(0, (found.trainers.pinned or found.trainers.max) - found.trainers.ready)
+    missing = max(0, (found.trainers.pinned or found.trainers.max) - there)
     return missing * amount_in(unit, pod_request(part(document, "spec", "trainer", "template", "spec")))
 
 

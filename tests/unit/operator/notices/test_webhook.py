@@ -11,7 +11,7 @@ from autoscaler.operator.notices.due_notices import NoticeKind, NoticeRule, Occa
 from autoscaler.operator.notices.messages import NoticeFormat
 from autoscaler.operator.notices.notice_settings import NoticeSettings, read_notice_settings
 from autoscaler.operator.notices.notice_watch import NoticeWatch
-from autoscaler.operator.notices.webhook import ATTEMPTS, MOST_QUEUED, AddressError, Webhook, read_address
+from autoscaler.operator.notices.webhook import ATTEMPTS, MOST_QUEUED, AddressError, Webhook, post_json, read_address
 
 SECRET = "https://hooks.example/T0/SECRET"
 
@@ -57,7 +57,7 @@ async def send(receiver, address, *notices):
     for one in notices:
         webhook.offer(one)
     task = asyncio.create_task(webhook.run())
-    while webhook.sent + webhook.dropped < len(notices):  # noqa: ASYNC110 - nothing in it waits
+    while webhook.sent + webhook.dropped < len(notices) and not task.done():  # noqa: ASYNC110 - nothing in it waits
         await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -114,6 +114,35 @@ def test_an_address_that_is_none_is_told_without_quoting_it(tmp_path, text):
     with pytest.raises(AddressError) as refused:
         read_address(file)
     assert not text or text not in str(refused.value)
+
+
+ODD_ADDRESSES = (
+    "https://hooks..example/SECRET",
+    "https://.x/SECRET",
+    f"https://{'a' * 64}.example/SECRET",
+    "https://xn--a.x/SECRET",
+    "https://user:SECRET\u0142@127.0.0.1:9/",
+    "https://[::1/SECRET",
+    "https://127.0.0.1:99999/SECRET",
+)  # none is looked up or connected to
+
+
+@pytest.mark.parametrize("odd", ODD_ADDRESSES)
+async def test_an_address_that_no_request_can_have_is_told_without_quoting_it(odd):
+    with pytest.raises(AddressError) as refused:
+        await post_json(odd, {})
+    assert "SECRET" not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+async def test_a_notice_that_cannot_be_sent_for_any_reason_ends_nothing(address, caplog):
+    """What leaves `run` would end the leader's term, and that of the next leader."""
+    receiver = Receiver(RuntimeError(f"planted {SECRET}"))
+    with caplog.at_level(logging.DEBUG):
+        webhook = await send(receiver, address, notice(), notice(1))
+    assert (webhook.sent, webhook.dropped) == (1, 1)
+    assert "job-0 is lost: it cannot be sent (RuntimeError)" in caplog.text
+    assert "SECRET" not in caplog.text
 
 
 def test_more_than_can_wait_is_dropped(address):
