@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from autoscaler.domain import JobName
 from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S
 from autoscaler.jobs.throughput_watch import ThroughputWatch
 
 JOB: Final = ("namespace", "job")
@@ -54,12 +55,17 @@ class TrainingFigures:
     resize_pause_s: float | None = None
 
 
-def training_figures(progress: JobProgress | None, throughput: ThroughputWatch, *, is_active: bool) -> TrainingFigures:
-    """Return the figures of a job by its master's last answer.  A job that is not active trains nothing."""
+def training_figures(
+    progress: JobProgress | None, throughput: ThroughputWatch, *, is_active: bool, silent_s: float
+) -> TrainingFigures:
+    """Return the figures of a job by its master's last answer, which is `silent_s` old.
+
+    A job that is not active trains nothing.  After `SILENCE_LIMIT_S` nobody knows how it trains, only how far it was.
+    """
     if progress is None:
         return TrainingFigures()
     done = progress.done / progress.total if progress.total else None
-    if not is_active:
+    if not is_active or silent_s >= SILENCE_LIMIT_S:
         return TrainingFigures(progress=done)
     return TrainingFigures(
         samples_per_s=progress.samples_per_s,

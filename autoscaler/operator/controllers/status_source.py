@@ -91,7 +91,9 @@ class StatusSource:
             waiting=self._unix_s(record.waiting_since_s),
         )
         is_active = record.life.stage is LifeStage.ACTIVE
-        self._metrics.set_training(name, training_figures(record.progress, record.throughput, is_active=is_active))
+        silent_s = self._store.clock() - record.progress_at_s
+        figures = training_figures(record.progress, record.throughput, is_active=is_active, silent_s=silent_s)
+        self._metrics.set_training(name, figures)
 
     def _now_unix_s(self) -> float:
         return self._store.clock() - self._store.offset_s

@@ -4,6 +4,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.objects.fields import unix_s
 from autoscaler.jobs.progress import WhyNoAnswer
+from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S
 from autoscaler.jobs.training_health import UNANSWERED_LIMIT_S
 from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.raw_objects import template
@@ -73,6 +74,23 @@ async def test_a_master_that_falls_silent_does_not_leave_its_old_words(talk, say
     talk.says = trains(checkpoint_age_s=3.0)
     await talk.live(2)
     assert talk.told("Progressing") == ("True", "Training")
+
+
+async def test_a_master_that_falls_silent_leaves_no_old_throughput(talk):
+    """A board showed its last samples per second for as long as it was away; how far it was stays known."""
+    talk.says = trains(samples_per_s=120.0)
+    await talk.live(1)
+    assert talk.metric("edl_job_samples_per_second") == 120.0
+    talk.says = WhyNoAnswer.SILENT
+    await talk.live(SILENCE_LIMIT_S - 2)
+    assert talk.metric("edl_job_samples_per_second") == 120.0
+    await talk.live(4)
+    assert talk.metric("edl_job_samples_per_second") is None
+    assert talk.metric("edl_job_waiting_ratio") is None
+    assert talk.metric("edl_job_progress_ratio") == 0.25
+    talk.says = trains(samples_per_s=90.0)
+    await talk.live(1)
+    assert talk.metric("edl_job_samples_per_second") == 90.0
 
 
 async def test_a_problem_that_is_over_is_over_in_the_status_at_once(talk):
