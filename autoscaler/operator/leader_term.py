@@ -273,8 +273,9 @@ class LeaderTerm:
         """Show what is true at a scrape: the age of the view, events that were dropped, and the cluster's room."""
         self._metrics.view_age_s.set(self.view_age_s)
         self._metrics.events_dropped.set(self.events.dropped)
-        if self.is_synced:
-            self._metrics.room.show(self.cluster.view())
+        view = self.cluster.views.last  # to build one would be the loop's work, at whatever instant somebody scrapes
+        if view.is_synced:
+            self._metrics.room.show(view)
 
     @property
     def problem(self) -> str:

@@ -59,6 +59,11 @@ class ViewBuilder:
         capabilities = Capabilities(replaces_masters=True, servers_elastic=elastic_servers, moves_servers=moves_servers)
         self._view = ClusterView(revision=0, observed_at_s=0.0, is_synced=False, capabilities=capabilities)
 
+    @property
+    def last(self) -> ClusterView:
+        """The view of the last `build`; an empty one that is not synced before the first."""
+        return self._view
+
     def build(self, now_s: float) -> ClusterView:
         """Return the view of everything in the cache.  Its revision rises with each difference."""
         changes = self._store.pop_changes()

@@ -1,8 +1,10 @@
 """One term of a leader, put together and moved by hand on an API server in memory: loop, lives, status, metrics."""
 
+from dataclasses import replace
+
 import pytest
 
-from autoscaler.clusters.kubernetes.api.api_port import Subresource
+from autoscaler.clusters.kubernetes.api.api_port import EVERYWHERE, Subresource
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, RefusedBy
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, LIMIT_RANGES, PODS, PRIORITY_CLASSES, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.cluster_view import NEVER_S
@@ -41,6 +43,22 @@ async def test_a_mistake_in_a_template_is_told_once_by_condition_and_event():
     notes = [note for reason, note in term.notes() if reason == "InvalidSpec"]
     assert len(notes) == 2
     assert notes[1].startswith("spec.trainer.template.spec.affinity: is 'here'")
+
+
+async def test_a_scrape_shows_the_last_view_and_builds_none():
+    """What has changed since is left to whoever builds the next view; before the first there is no room to show."""
+    term = Term()
+    term.leading.export_metrics()
+    assert "edl_cluster_nodes{" not in term.metrics.render().decode()
+    await term.step(12)
+    view = term.leading.cluster.view()
+    listing = await term.bench.api.list(PODS, EVERYWHERE)
+    gone = replace(listing, items=(), resource_version=str(int(listing.resource_version) + 1))
+    term.leading.cache.apply_listing(PODS, gone, requested_at_s=term.bench.now_s)
+    term.leading.export_metrics()
+    assert 'edl_cluster_nodes{state="open"}' in term.metrics.render().decode()
+    assert term.leading.cluster.views.last is view
+    assert PODS in term.leading.cache.pop_changes()
 
 
 async def test_what_stands_is_not_written_again():
