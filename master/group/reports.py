@@ -138,7 +138,7 @@ def handle_progress(turn: GroupTurn, replica: Replica, said: GroupProgress) -> N
         heard_at=turn.now,
         moved_at=max(replica.moved_at, Instant(turn.now - waited_ns)) if moved else replica.moved_at,
         is_lost=replica.is_lost and said.phase is not GroupPhase.OUT,
-        owes_request=replica.owes_request and said.phase in (GroupPhase.SCRIPT, GroupPhase.UNREADY),
+        owes_request=_still_owes_request(replica, said),
     )
     _learn(turn, replica)
     if said.data_problem and not turn.state.data_problem:
@@ -150,6 +150,13 @@ def handle_progress(turn: GroupTurn, replica: Replica, said: GroupProgress) -> N
         turn.change(synced=generation)
     refute(turn, replica)
     turn.is_idle = _is_no_news(turn, known, replica, before)
+
+
+def _still_owes_request(replica: Replica, said: GroupProgress) -> bool:
+    """True until its script has asked for a step: it may redo it and evaluate between two reports (ADR 0258)."""
+    is_in_script = said.phase in (GroupPhase.SCRIPT, GroupPhase.UNREADY)
+    has_asked = (said.steps_begun, said.state) != (replica.steps_begun, replica.state)
+    return replica.owes_request and is_in_script and not has_asked
 
 
 def _is_no_news(turn: GroupTurn, known: Replica, replica: Replica, before: GroupState) -> bool:

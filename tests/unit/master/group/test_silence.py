@@ -182,6 +182,23 @@ def test_script_that_comes_back_after_another_loss_is_in_order():
     assert not is_lost_within((driver, (first, second)), 110)
 
 
+@pytest.mark.parametrize(
+    "then",
+    [
+        {"step": 3, "made_in": 2},  # it has redone the step, and evaluates
+        {"step": 2, "made_in": 1},  # it has asked, and the step is not done
+    ],
+)
+def test_script_that_has_asked_between_two_reports_is_in_order(then):
+    """Both find it in its code: by the steps that it has begun, it has come back in the meantime (ADR 0258)."""
+    driver, (first, second) = after_a_loss(GroupPhase.COMPUTE)
+    for _ in range(110):
+        driver.progress(first, 2, phase=GroupPhase.REDUCE, median_step_s=0.1, **then)
+        driver.progress(second, 2, phase=GroupPhase.SCRIPT, median_step_s=0.1, steps_begun=4, **then)
+        driver.pass_time(1.0)
+    assert not driver.state.try_replica(second).is_lost
+
+
 @pytest.mark.parametrize("last", [GroupPhase.SCRIPT, GroupPhase.WARM_UP])
 def test_process_that_says_nothing_after_a_break_is_lost_after_four_reports(last):
     """A survivor waits for its report, which its process owes whatever its script does (ADR 0258)."""
