@@ -29,6 +29,8 @@ HUNG_BATCHES: Final = 3
 """Median batches without one more, after which a trainer that should work is hung ..."""
 HUNG_AFTER_S: Final = 5.0
 """... and so many seconds more: with the report (1 s) and the poll (2.5 s) it is told of within 10 s."""
+COMPILING_S: Final = 120.0
+"""Least time of a batch of a size that is new to its trainer: it may compile, as its master allows (ADR 0257)."""
 LONGEST_GAP_S: Final = 30.0
 """Between two answers: what happened in a longer gap is not known, and counts for nothing."""
 LEAST_SMOOTHING_S: Final = 300.0
@@ -72,6 +74,7 @@ class TrainerRecord:
     still_s: float = 0.0  # without a batch since then, while one was to be expected
     excuse: str = ""  # why none is to be expected now; empty: one is
     place: ScriptPlace = ScriptPlace.WAITS
+    may_compile: bool = False  # it computes on a batch of a new size
     is_left_behind: bool = False  # of a group
     has_worked: bool = False  # it has completed a batch since it came, or since its group has changed
     batches_s: tuple[float, ...] = ()
@@ -86,7 +89,10 @@ class TrainerRecord:
     @property
     def hung_after_s(self) -> float | None:
         """After how long without a batch it is hung; None while its usual batch is not known."""
-        return HUNG_BATCHES * median(self.batches_s) + HUNG_AFTER_S if self.batches_s else None
+        if not self.batches_s:
+            return None
+        usual_s = HUNG_BATCHES * median(self.batches_s) + HUNG_AFTER_S
+        return max(usual_s, COMPILING_S) if self.may_compile else usual_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +203,7 @@ def _with_entry(record: TrainerRecord, entry: TrainerEntry, context: _Context) -
         still_s=still_s,
         excuse=excuse,
         place=_place_of(entry),
+        may_compile=entry.phase == GroupPhase.WARM_UP,
         is_left_behind=entry.is_left_behind,
         has_worked=has_worked,
         batches_s=batches_s,

@@ -9,6 +9,7 @@ import pytest
 from autoscaler.jobs.idle_report import idle_events, idle_report
 from autoscaler.jobs.progress import JobProgress, TrainerEntry
 from autoscaler.jobs.trainer_ledger import (
+    COMPILING_S,
     HUNG_AFTER_S,
     HUNG_BATCHES,
     LONGEST_GAP_S,
@@ -100,6 +101,13 @@ def test_a_hung_trainer_is_told_of_within_three_batches_and_ten_seconds():
     """The goal of the promise, with the poll's delay in it."""
     _, told_s = Ledger().stand(60.0)
     assert HUNG_BATCHES * BATCH_S + HUNG_AFTER_S <= told_s <= HUNG_BATCHES * BATCH_S + 10.0
+
+
+def test_a_trainer_that_may_compile_has_the_time_that_its_master_gives_it():
+    """A batch of a new size is no usual one (ADR 0257); after two minutes it is told of as any."""
+    ledger = Ledger(is_group=True)
+    assert ledger.stand(COMPILING_S - POLL_S, still={"phase": "warm_up"})[0] is None
+    assert ledger.stand(2 * POLL_S, still={"phase": "warm_up"})[0].state is WorkState.HUNG
 
 
 def test_the_clock_stands_during_checkpoints_and_starts_anew_with_a_batch():
