@@ -39,7 +39,7 @@ def command_of(pid):
     """Empty: there is no such process any more."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:
+    except OSError:  # it may end between opening and reading, too
         return b""
 
 

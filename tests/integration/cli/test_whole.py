@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,12 @@ def pid_of_server(run):
 
 
 def find_process(words):
-    (pid,) = [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline") if words.encode() in p.read_bytes()]
+    found = []
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # any process may end between two looks
+            if words.encode() in line.read_bytes():
+                found.append(int(line.parent.name))
+    (pid,) = found
     return pid
 
 
