@@ -174,11 +174,13 @@ def test_servers_come_by_the_ratio_and_by_hand_and_are_drained_one_at_a_time(pla
     core = client.CoreV1Api(admin)
     before = core.read_namespaced_pod("digits-server-1", JOBS).metadata.uid
     operator.send(signal.SIGSTOP)  # else the first may be back before the second is asked for
-    for name, is_allowed in (("digits-server-1", True), ("digits-server-0", False)):
-        body = {"metadata": {"name": name, "namespace": JOBS}}
-        with contextlib.nullcontext() if is_allowed else pytest.raises(client.ApiException, match="429"):
-            core.create_namespaced_pod_eviction(name, JOBS, body)
-    operator.send(signal.SIGCONT)
+    try:
+        for name, is_allowed in (("digits-server-1", True), ("digits-server-0", False)):
+            body = {"metadata": {"name": name, "namespace": JOBS}}
+            with contextlib.nullcontext() if is_allowed else pytest.raises(client.ApiException, match="429"):
+                core.create_namespaced_pod_eviction(name, JOBS, body)
+    finally:
+        operator.send(signal.SIGCONT)  # all other tests of this file have the same operator
     wait_for("it comes back under its number", lambda: _uid_of(core, "digits-server-1") not in {before, None})
     wait_for("three again", lambda: servers("ready") == [3])
     wait_for("that is told", lambda: "Drained" in reasons(plane))
