@@ -40,7 +40,9 @@ may be given back, `30m`; the word off: they may not (ADR 0288, 0260).
 """
 
 IDLE_MINIMUM: Final = "edl.dev/idle-min-replicas"
-"""An annotation at the same places: the Deployment or StatefulSet may be scaled down to so many replicas."""
+"""An annotation at the same places: `0` lets EDL scale the Deployment or StatefulSet from one replica to none; any
+other number keeps it.
+"""
 
 KEEP_UNTIL: Final = "edl.dev/keep-until"
 """An annotation on such a pod: until this time it is left alone (`edl keep`)."""
