@@ -25,6 +25,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     DEPLOYMENTS,
     NAMESPACES,
     NODE_GPUS,
+    POD_AUTOSCALERS,
     PODS,
     STATEFUL_SETS,
     TRAINING_JOBS,
@@ -45,7 +46,7 @@ from autoscaler.errors import ClusterError, InvalidSpecError
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.server_ratio import ratio_in_status
 from autoscaler.manifests.documents import read_documents
-from autoscaler.operator.idle.consent import Consent, owner_of, read_consent
+from autoscaler.operator.idle.consent import Consent, owner_of, read_consent, scaler_of
 from autoscaler.operator.idle.gpu_use import idle_pods_of
 from autoscaler.operator.job.job_pods import own_pods, roles_of
 from autoscaler.operator.job.job_record import is_ratio_measured
@@ -140,7 +141,8 @@ async def _list_idle_pods(api: Api, view: ClusterView, store: ObjectCache, now_s
         key = None if owner is None else (namespace, owner.name)
         is_set = owner is not None and owner.kind == STATEFUL_SETS
         workload = None if key is None else sets.get(key) if is_set else store.get(DEPLOYMENTS, key)
-        return read_consent(pod, workload, namespaces.get(("", namespace)))
+        scalers = (raw for key, raw in store.objects(POD_AUTOSCALERS).items() if key[0] == namespace)
+        return read_consent(pod, workload, namespaces.get(("", namespace)), scaler=scaler_of(owner, scalers))
 
     return idle_pods_of(view, reports, now_s, offset_s=0.0, consent_of=consent_of)
 

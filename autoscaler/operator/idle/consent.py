@@ -1,18 +1,20 @@
 """Consent to take back GPUs that a pod of others holds unused: annotations of the pod, of its owner, of its namespace.
 
 The nearest one that says something counts, `off` included: the pod's, else that of its Deployment or StatefulSet, else
-that of its Namespace.  Doubt is no consent: a value that is not understood, an owner that cannot be read, a controller
-that would create the pod again.  Pure; `consent_objects` watches the objects, `idle_reclaimer` acts (ADR 0288, 0260).
+that of its Namespace.  Doubt is no consent: a value that is not understood, an owner that cannot be read or may be
+another of that name, one that somebody else scales, a controller that would create the pod again.
+Pure; `consent_objects` watches the objects, `idle_reclaimer` acts (ADR 0288, 0260).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, STATEFUL_SETS, Kind
-from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, part, text, unix_s
+from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, created_at_s, part, text, unix_s
 from autoscaler.clusters.kubernetes.objects.labels import IDLE_MINIMUM, IDLE_RECLAIM, KEEP_UNTIL
 from autoscaler.domain.idleness import LONGEST_RECLAIM_S, SHORTEST_RECLAIM_S
 from autoscaler.quantities import parse_duration_s
@@ -28,17 +30,19 @@ MOST_REPLICAS: Final = 100_000
 class Consent:
     """Consent to one pod's GPUs being given back.  `problem`: of what the pod or its owner says; empty: of nothing.
 
-    `minimum`: replicas below which its owner is not scaled; None: it has no controller, and is evicted.
+    `owner_uid`: of the Deployment or StatefulSet that may be scaled to 0; empty: it has no controller, and is evicted.
     """
 
     after_s: float | None = None
-    minimum: int | None = None
+    owner_uid: str = ""
     kept_until_unix_s: float = -inf
     problem: str = ""
 
-    def holds_at(self, now_unix_s: float) -> bool:
-        """True if the owner agreed and nobody keeps the pod; since when it is idle is not asked here."""
-        return not self.problem and self.after_s is not None and self.kept_until_unix_s <= now_unix_s
+    def holds_at(self, now_unix_s: float, *, idle_since_unix_s: float) -> bool:
+        """True if the owner agreed, the pod has been idle for as long as that asks, and nobody keeps it."""
+        if self.problem or self.after_s is None:
+            return False
+        return max(idle_since_unix_s + self.after_s, self.kept_until_unix_s) <= now_unix_s
 
 
 NO_CONSENT: Final = Consent()
@@ -64,8 +68,31 @@ def owner_of(raw: Raw) -> Owner | None:
     return None
 
 
-def read_consent(pod: Raw, owner: Raw | None, namespace: Raw | None) -> Consent:
-    """Return what holds for a pod.  `owner`: its Deployment or StatefulSet; None: it has none, or cannot be read."""
+def scaler_of(owner: Owner | None, scalers: Iterable[Raw]) -> str:
+    """Return the name of a HorizontalPodAutoscaler of the owner's namespace that scales it; empty: none does (A10).
+
+    The target's `apiVersion` is not compared: every version and former group of these kinds is the same object.
+    """
+    if owner is None:
+        return ""
+    wanted = (owner.kind.kind, owner.name)
+    targets = ((part(raw, "spec", "scaleTargetRef"), text(raw, "metadata", "name")) for raw in scalers)
+    return next((name for target, name in targets if (text(target, "kind"), text(target, "name")) == wanted), "")
+
+
+def selects(deployment: Raw, pod: Raw) -> bool:
+    """True if the whole Deployment's selector has labels alone, and the whole pod has each of them."""
+    selector, labels = part(deployment, "spec", "selector"), part(pod, "metadata", "labels")
+    wanted = part(selector, "matchLabels")
+    return bool(wanted) and not selector.get("matchExpressions") and wanted.items() <= labels.items()
+
+
+def read_consent(pod: Raw, owner: Raw | None, namespace: Raw | None, *, scaler: str = "") -> Consent:
+    """Return what holds for a pod.
+
+    `owner`: the Deployment or StatefulSet of its owner's name; None: it has none, or cannot be read.  `scaler`: the
+    HorizontalPodAutoscaler of that owner, if it has one.
+    """
     own, theirs = _annotations(pod), {} if owner is None else _annotations(owner)
     kept = own.get(KEEP_UNTIL)
     kept_until_s = -inf if kept is None else unix_s(_read(kept))
@@ -77,12 +104,12 @@ def read_consent(pod: Raw, owner: Raw | None, namespace: Raw | None) -> Consent:
     try:
         after_s, minimum = _parse_after(merged), _parse_minimum(merged)
         if after_s is not None and controller_of(pod):
-            _check_scalable(pod, owner, minimum)
+            _check_scalable(pod, owner, minimum, scaler)
     except ValueError as error:
         asked = IDLE_RECLAIM in near or IDLE_MINIMUM in near
         return Consent(kept_until_unix_s=kept_until_s, problem=str(error) if asked else "")
-    has_owner = bool(controller_of(pod))
-    return Consent(after_s=after_s, minimum=minimum if has_owner else None, kept_until_unix_s=kept_until_s)
+    owner_uid = "" if owner is None else text(owner, "metadata", "uid")
+    return Consent(after_s=after_s, owner_uid=owner_uid, kept_until_unix_s=kept_until_s)
 
 
 def rests_on_namespace(pod: Raw, owner: Raw | None) -> bool:
@@ -142,8 +169,8 @@ def _parse_minimum(annotations: Raw) -> int | None:
     return int(written)
 
 
-def _check_scalable(pod: Raw, owner: Raw | None, minimum: int | None) -> None:
-    """Raise ValueError if the pod would come back, or if nobody can tell."""
+def _check_scalable(pod: Raw, owner: Raw | None, minimum: int | None, scaler: str) -> None:
+    """Raise ValueError if the pod would come back, if its replicas are somebody else's, or if nobody can tell."""
     kind, found = text(controller_of(pod), "kind")[:LONGEST_VALUE], owner_of(pod)
     if found is None:
         raise ValueError(f"{IDLE_RECLAIM} is ignored: its {kind} would create the pod again, and is not scaled")
@@ -155,9 +182,21 @@ def _check_scalable(pod: Raw, owner: Raw | None, minimum: int | None) -> None:
         raise ValueError(f"{IDLE_RECLAIM} is ignored: {keeps}")
     if owner is None:
         raise ValueError(f"{IDLE_RECLAIM} is ignored: its {found.kind.kind} {found.name} cannot be read")
+    if not _may_have_made(owner, found, pod):
+        raise ValueError(f"{IDLE_RECLAIM} is ignored: {found.kind.kind} {found.name} is not the one that made it")
+    if scaler:
+        whose = f"HorizontalPodAutoscaler {scaler}"[: 2 * LONGEST_VALUE]
+        raise ValueError(f"{IDLE_RECLAIM} is ignored: the replicas of its {found.kind.kind} are scaled by {whose}")
     if above := controller_of(owner):
         whose = f"{text(above, 'kind')} {text(above, 'name')}"[: 2 * LONGEST_VALUE]
         raise ValueError(f"{IDLE_RECLAIM} is ignored: its {found.kind.kind} is scaled by {whose}")
+
+
+def _may_have_made(owner: Raw, found: Owner, pod: Raw) -> bool:
+    """True if it is the pod's StatefulSet by UID, or a Deployment, whose UID no pod tells, not younger than the pod."""
+    if found.kind == STATEFUL_SETS:
+        return text(controller_of(pod), "uid") == text(owner, "metadata", "uid")
+    return created_at_s(owner) <= created_at_s(pod)
 
 
 def _read(value: object) -> str:

@@ -151,10 +151,14 @@ class IdleReclaimer:
             return False
         notice = self._notice(name, reclaim, raw)
         due_s = notice.at_s + self._policy.idle_notice_s
-        if not self._acts or self._clock() < due_s or not await self._is_still_idle(name, reclaim, due_s):
+        if not self._acts or self._clock() < due_s:
             return False
-        if await self._is_still_agreed(name, raw):
-            await self._give_back(name, reclaim, raw)
+        idle = await self._still_idle(name, reclaim, due_s)
+        if idle is None:
+            return False
+        consent = await self._still_agreed(name, raw, idle)
+        if consent is not None:
+            await self._give_back(name, reclaim, raw, consent)
         return True
 
     async def _ask_for_reports(self) -> None:
@@ -192,33 +196,42 @@ class IdleReclaimer:
             self._emit(raw, "IdleGpusObserved", f"{message} (policy.idleReclaim is observe)", is_warning=False)
         return notice
 
-    async def _is_still_idle(self, name: PodName, reclaim: IdleReclaim, due_s: float) -> bool:
-        """Ask everything again, of a fresh view and a report from after the notice; ask the agent if there is none."""
+    async def _still_idle(self, name: PodName, reclaim: IdleReclaim, due_s: float) -> IdlePod | None:
+        """Return what the pod is by a fresh view and a report from after the notice, if it is due by them.
+
+        Without such a report the agent is asked for one.
+        """
         try:
             check_fresh(self._cache, self._clock())
         except StaleViewError as error:
             log.warning("pod %s keeps its unused GPUs for now: %s", name, error)
-            return False
+            return None
         now_s, reports = self._clock(), self._source.reports()
         now_unix_s = now_s - self._offset_s
         report = reports.by_node.get(reclaim.node)
         is_new = report is not None and report.reported_at_s >= due_s - self._offset_s
         if report is None or not (is_new and report.is_fresh(now_unix_s)):
             await self._ask_for_report(reclaim.node, now_unix_s)
-            return False
+            return None
         idle = idle_pods_of(self._view(), reports, now_unix_s, offset_s=self._offset_s, consent_of=self._consent_of)
-        return any(one.pod == name and one.is_due(now_s) for one in idle)
+        return next((one for one in idle if one.pod == name and one.is_due(now_s)), None)
 
-    async def _is_still_agreed(self, name: PodName, raw: Raw) -> bool:
-        """Read at the API server what the pod, its owner and its namespace say now: a watch may be late."""
+    async def _still_agreed(self, name: PodName, raw: Raw, idle: IdlePod) -> Consent | None:
+        """Read at the API server what the pod, its owner and its namespace say now, the time that they ask included: a
+        watch may be late.  What only that read shows to be wrong keeps the pod for a while.
+        """
         try:
             consent = await self._consents.read_now(raw)
         except ClusterError as error:
             log.warning("pod %s keeps its unused GPUs: its consent cannot be read: %s", name, error)
-            return False
-        return consent.holds_at(self._clock() - self._offset_s)
+            return None
+        if consent.problem:
+            self._let_be(name, text(raw, "metadata", "uid"), REFUSED_PAUSE_S)
+            self._emit(raw, "IdleGpusKept", consent.problem, is_warning=False)
+        since_unix_s = idle.since_s - self._offset_s
+        return consent if consent.holds_at(self._clock() - self._offset_s, idle_since_unix_s=since_unix_s) else None
 
-    async def _give_back(self, name: PodName, reclaim: IdleReclaim, raw: Raw) -> None:
+    async def _give_back(self, name: PodName, reclaim: IdleReclaim, raw: Raw, consent: Consent) -> None:
         namespace, pod = split_key(name)
         uid, owner = text(raw, "metadata", "uid"), controller_of(raw)
         try:
@@ -227,7 +240,7 @@ class IdleReclaimer:
                 body = {"metadata": {"name": pod, "namespace": namespace}, "deleteOptions": options}
                 await self._api.create(EVICTIONS, body)
                 how = "evicted"
-            elif await self._scale_down(namespace, raw):
+            elif await self._scale_down(namespace, raw, consent.owner_uid):
                 how = "its owner was scaled to 0"
             else:
                 how = ""
@@ -248,15 +261,17 @@ class IdleReclaimer:
         self._let_be_until_s[uid] = self._clock() + pause_s
         self._notices.pop(name, None)  # a plan made meanwhile may have dropped it
 
-    async def _scale_down(self, namespace: str, raw: Raw) -> bool:
-        """Scale the owner of a single replica to 0; return False for any other, also while a second pod is there."""
+    async def _scale_down(self, namespace: str, raw: Raw, owner_uid: str) -> bool:
+        """Scale the owner of a single replica to 0; return False for any other, also unless the pod is its only one."""
         found = owner_of(raw)
         if found is None:
             return False
         kind, name = found.kind, found.name
         scale = await self._api.get(kind, name, namespace=namespace, subresource=Subresource.SCALE)
-        if integer(scale, "spec", "replicas") != 1 or integer(scale, "status", "replicas") > 1:
-            return False  # during an update the new pod may compute already
+        if not owner_uid or text(scale, "metadata", "uid") != owner_uid:
+            return False  # another of that name, which nobody asked
+        if integer(scale, "spec", "replicas") != 1 or integer(scale, "status", "replicas") != 1:
+            return False  # during an update the new pod may compute already; with 0 this one is not counted
         only = Preconditions(resource_version=text(scale, "metadata", "resourceVersion") or None)
         change = {"spec": {"replicas": 0}}
         await self._api.patch(kind, name, change, namespace=namespace, only=only, subresource=Subresource.SCALE)

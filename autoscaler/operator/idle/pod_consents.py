@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Api
-from autoscaler.clusters.kubernetes.api.kinds import PODS
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.objects.fields import Raw, text
+from autoscaler.clusters.kubernetes.objects.labels import IDLE_RECLAIM
 from autoscaler.operator.idle.consent import (
     NO_CONSENT,
     Consent,
@@ -18,6 +19,8 @@ from autoscaler.operator.idle.consent import (
     owner_of,
     read_consent,
     rests_on_namespace,
+    scaler_of,
+    selects,
 )
 from autoscaler.operator.store.consent_objects import ConsentObjects
 from autoscaler.operator.store.event_recorder import EventRecorder, JobEvent, ObjectSubject
@@ -34,13 +37,19 @@ class PodConsents:
         self._told: dict[str, str] = {}  # problem, by UID
 
     def of(self, pod: Raw) -> Consent:
-        """Return what holds for the pod by what has been watched; tell what is ignored."""
+        """Return what holds for the pod by what has been watched; tell what is ignored.
+
+        Until everything has been listed nothing is told: an owner that is not there yet is no fault of the pod's.
+        """
         namespace = text(pod, "metadata", "namespace")
         if not self._objects.may_write_in(namespace):
             return NO_CONSENT
         owner, found = owner_of(pod), self._objects.namespace(namespace)
         workload = None if owner is None else self._objects.workload(owner.kind, namespace, owner.name)
-        consent = read_consent(pod, workload, found)
+        scaler = scaler_of(owner, self._objects.scalers(namespace))
+        consent = read_consent(pod, workload, found, scaler=scaler)
+        if not self._objects.is_synced:
+            return consent
         self._tell("Pod", pod, consent.problem)
         if found is not None:
             self._tell("Namespace", found, namespace_problem(found))
@@ -56,8 +65,12 @@ class PodConsents:
         if text(live, "metadata", "uid") != text(pod, "metadata", "uid") or text(live, "metadata", "deletionTimestamp"):
             return NO_CONSENT
         workload = None if owner is None else await self._objects.read_workload(owner.kind, namespace, owner.name)
+        if owner is not None and owner.kind == DEPLOYMENTS and workload is not None and not selects(workload, live):
+            return Consent(problem=f"{IDLE_RECLAIM} is ignored: Deployment {owner.name} does not select it by labels")
+        scaler = "" if owner is None else scaler_of(owner, await self._objects.read_scalers(namespace))
         is_default = rests_on_namespace(live, workload)
-        return read_consent(live, workload, await self._objects.read_namespace(namespace) if is_default else None)
+        default = await self._objects.read_namespace(namespace) if is_default else None
+        return read_consent(live, workload, default, scaler=scaler)
 
     def _tell(self, kind: str, raw: Raw, problem: str) -> None:
         uid = text(raw, "metadata", "uid")

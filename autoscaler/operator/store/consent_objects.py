@@ -1,17 +1,18 @@
 """Objects beside pods that may consent to unused GPUs being given back: Namespaces, StatefulSets and Deployments.
 
-Their watch stands beside those of the view, as that of reports does: where it fails, the default of a namespace does
-not hold, and pods of StatefulSets keep their GPUs.  Only names, controllers and the annotations about consent are kept.
-Deployments are in the operator's cache anyway.
+Their watch stands beside those of the view, as that of reports does.  Until its first list the default of a namespace
+does not hold, and pods of StatefulSets keep their GPUs; where it fails later, the plan goes by what was seen last, and
+the read before each deed by what is true.  Only names, controllers and the annotations about consent are kept.
+Deployments and HorizontalPodAutoscalers are in the operator's cache anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from autoscaler.clusters.kubernetes.api.api_port import Api, Raw
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NAMESPACES, STATEFUL_SETS, Kind
+from autoscaler.clusters.kubernetes.api.api_port import Api, Raw, Scope
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NAMESPACES, POD_AUTOSCALERS, STATEFUL_SETS, Kind
 from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache
 from autoscaler.clusters.kubernetes.cache.reflector import Reflector
 from autoscaler.clusters.kubernetes.parsing.object_trimming import trim_consent
@@ -46,6 +47,11 @@ class ConsentObjects:
         """Follow Namespaces and StatefulSets until cancelled."""
         await self._watch.run()
 
+    @property
+    def is_synced(self) -> bool:
+        """True once Namespaces and StatefulSets have been listed; never, if nobody follows them."""
+        return self.watched.is_synced(WATCHED)
+
     def may_write_in(self, namespace: str) -> bool:
         """True if EDL may change something there."""
         return not self._namespaces or namespace in self._namespaces
@@ -59,10 +65,18 @@ class ConsentObjects:
         cache = self._cache if kind == DEPLOYMENTS else self.watched
         return cache.get(kind, (namespace, name))
 
+    def scalers(self, namespace: str) -> Iterator[Raw]:
+        """Return the namespace's HorizontalPodAutoscalers."""
+        return (raw for key, raw in self._cache.objects(POD_AUTOSCALERS).items() if key[0] == namespace)
+
     async def read_namespace(self, name: str) -> Raw:
         """Return the Namespace as the API server has it now.  Raises ClusterError."""
         return trim_consent(await self._api.get(NAMESPACES, name))
 
     async def read_workload(self, kind: Kind, namespace: str, name: str) -> Raw:
-        """Return the Deployment or StatefulSet as the API server has it now.  Raises ClusterError."""
-        return trim_consent(await self._api.get(kind, name, namespace=namespace))
+        """Return the whole Deployment or StatefulSet as the API server has it now.  Raises ClusterError."""
+        return await self._api.get(kind, name, namespace=namespace)
+
+    async def read_scalers(self, namespace: str) -> Sequence[Raw]:
+        """Return the namespace's HorizontalPodAutoscalers as the API server has them now.  Raises ClusterError."""
+        return (await self._api.list(POD_AUTOSCALERS, Scope(namespace=namespace))).items

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from autoscaler.clusters.kubernetes.api.api_port import Scope
-from autoscaler.clusters.kubernetes.api.kinds import PODS
+from autoscaler.clusters.kubernetes.api.api_port import Scope, Subresource
+from autoscaler.clusters.kubernetes.api.kinds import POD_AUTOSCALERS, PODS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.objects.fields import to_time
 from autoscaler.clusters.kubernetes.objects.labels import IDLE_MINIMUM, IDLE_RECLAIM, KEEP_UNTIL
@@ -35,6 +35,9 @@ class Cache:
 
     def get(self, kind, key):
         return next((raw for raw in self.server.all(kind) if _at(raw) == key), None)
+
+    def objects(self, kind):
+        return {_at(raw): raw for raw in self.server.all(kind)}
 
 
 def _at(raw):
@@ -93,12 +96,26 @@ class IdleScene:
 
     # the world
 
-    async def add(self, name, annotations, owner=None):
-        metadata = {"name": name, "namespace": "nb", "annotations": dict(annotations)}
+    async def add(self, name, annotations, owner=None, labels=None):
+        metadata = {"name": name, "namespace": "nb", "annotations": dict(annotations), "labels": dict(labels or {})}
         if owner is not None:
             metadata["ownerReferences"] = [{"controller": True, "uid": "u", "apiVersion": "apps/v1"} | owner]
         body = {"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "i"}]}}
         await self.api.create(PODS, {"apiVersion": "v1", "kind": "Pod"} | body)
+
+    async def add_owner(self, kind, name, *, replicas=1, there=1, **spec):
+        """A Deployment or StatefulSet; return what its pods refer to (a Deployment's: by their ReplicaSet)."""
+        metadata = {"name": name, "namespace": "nb"}
+        made = await self.api.create(kind, {"metadata": metadata, "spec": {"replicas": replicas, **spec}})
+        status = {"status": {"replicas": there}}
+        await self.api.patch(kind, name, status, namespace="nb", subresource=Subresource.STATUS)
+        return {"kind": kind.kind, "name": name, "uid": made["metadata"]["uid"]}
+
+    async def add_scaler(self, name, ref):
+        """A HorizontalPodAutoscaler of that owner."""
+        target = {"apiVersion": "apps/v1", "kind": ref["kind"], "name": ref["name"]}
+        body = {"metadata": {"name": name, "namespace": "nb"}, "spec": {"scaleTargetRef": target, "maxReplicas": 3}}
+        await self.api.create(POD_AUTOSCALERS, body)
 
     def names(self):
         return sorted(

@@ -5,10 +5,12 @@ from math import inf
 import pytest
 
 from autoscaler.clusters.kubernetes.parsing.object_trimming import trim_consent, trim_pod, trim_workload
-from autoscaler.operator.idle.consent import namespace_problem, read_consent
+from autoscaler.operator.idle.consent import namespace_problem, owner_of, read_consent, scaler_of, selects
 
 RECLAIM, MINIMUM, KEEP = "edl.dev/idle-reclaim", "edl.dev/idle-min-replicas", "edl.dev/keep-until"
-SET = {"controller": True, "kind": "StatefulSet", "name": "notebook", "uid": "s", "apiVersion": "apps/v1"}
+SET = {"controller": True, "kind": "StatefulSet", "name": "notebook", "uid": "u", "apiVersion": "apps/v1"}
+
+SET_OF_REPLICAS = SET | {"kind": "ReplicaSet", "name": "notebook-5d9"}
 
 
 def pod(*, owner=None, **annotations):
@@ -64,7 +66,7 @@ def test_the_nearest_of_pod_owner_and_namespace_counts(own, owner, namespace, af
 def test_only_a_minimum_of_none_lets_an_owner_be_scaled(minimum, word):
     """An owner of one replica that declares more stays; nonsense is no consent; both are told."""
     consent = read_consent(pod(owner=SET, reclaim="30m", minimum=minimum), named("StatefulSet"), None)
-    assert (consent.after_s, consent.minimum) == ((None, None) if word else (1800.0, 0))
+    assert (consent.after_s, consent.owner_uid) == ((None, "") if word else (1800.0, "u"))
     assert word in consent.problem
     assert bool(consent.problem) == bool(word)
 
@@ -85,6 +87,65 @@ def test_a_pod_that_would_come_back_has_no_consent(ref, owner, word):
     consent = read_consent(pod(owner=ref, reclaim="30m", minimum="0"), above, None)
     assert consent.after_s is None
     assert word in consent.problem
+
+
+def made(raw, at, **labels):
+    raw["metadata"] |= {"creationTimestamp": at, "labels": labels}
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("ref", "owner", "is_its"),
+    [
+        (SET, named("StatefulSet"), True),
+        (SET | {"uid": "of one that is gone"}, named("StatefulSet"), False),
+        (SET_OF_REPLICAS, made(named("Deployment"), "2026-01-01T00:00:00Z"), True),
+        (SET_OF_REPLICAS, made(named("Deployment"), "2026-01-01T00:00:02Z"), False),  # its ReplicaSet was orphaned
+    ],
+)
+def test_an_owner_that_only_has_the_name_gave_no_consent(ref, owner, is_its):
+    """A StatefulSet is known by its UID; a Deployment that is younger than the pod did not make it."""
+    found = made(pod(owner=ref, reclaim="30m", minimum="0"), "2026-01-01T00:00:01Z", **{"pod-template-hash": "5d9"})
+    consent = read_consent(found, owner, None)
+    assert (consent.after_s == 1800.0) is is_its
+    assert ("is not the one that made it" in consent.problem) is not is_its
+
+
+@pytest.mark.parametrize(
+    ("selector", "is_selected"),
+    [
+        ({"matchLabels": {"app": "x"}}, True),
+        ({"matchLabels": {"app": "x", "tier": "web"}}, False),
+        ({"matchLabels": {"app": "y"}}, False),
+        ({"matchLabels": {"app": "x"}, "matchExpressions": [{"key": "app", "operator": "Exists"}]}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_a_deployment_selects_by_all_of_its_labels(selector, is_selected):
+    """Expressions are not evaluated: doubt keeps the pod."""
+    found = made(pod(), "2026-01-01T00:00:00Z", app="x")
+    assert selects(named("Deployment") | {"spec": {"selector": selector}}, found) is is_selected
+
+
+@pytest.mark.parametrize(
+    ("target", "scaler"),
+    [
+        ({"kind": "StatefulSet", "name": "notebook", "apiVersion": "apps/v1"}, "hpa"),
+        ({"kind": "StatefulSet", "name": "notebook"}, "hpa"),
+        ({"kind": "StatefulSet", "name": "other", "apiVersion": "apps/v1"}, ""),
+        ({"kind": "Deployment", "name": "notebook", "apiVersion": "apps/v1"}, ""),
+        (None, ""),
+    ],
+)
+def test_an_owner_that_an_autoscaler_scales_is_not_scaled(target, scaler):
+    """A HorizontalPodAutoscaler stops at 0 replicas: nobody would bring the service back (A10)."""
+    found = pod(owner=SET, reclaim="30m", minimum="0")
+    scalers = [{"metadata": {"name": "hpa"}, "spec": {"scaleTargetRef": target}}]
+    assert scaler_of(owner_of(found), scalers) == scaler
+    consent = read_consent(found, named("StatefulSet"), None, scaler=scaler)
+    assert (consent.after_s is None) is bool(scaler)
+    assert ("are scaled by HorizontalPodAutoscaler hpa" in consent.problem) is bool(scaler)
 
 
 def test_the_default_of_a_namespace_tells_nothing_at_pods_it_does_not_fit():
@@ -120,7 +181,7 @@ def test_a_time_that_is_not_understood_keeps_the_pod(kept):
 def test_times_at_the_ends_of_the_calendar_are_read(kept):
     """A past one keeps nothing, the last one for ever."""
     consent = read_consent(pod(reclaim="30m", keep=kept), None, None)
-    assert consent.holds_at(1.8e9) == (not kept.startswith("9999"))
+    assert consent.holds_at(1.8e9, idle_since_unix_s=0.0) == (not kept.startswith("9999"))
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.kubernetes.api.api_port import Subresource
-from autoscaler.clusters.kubernetes.api.kinds import EVICTIONS, STATEFUL_SETS
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVICTIONS, STATEFUL_SETS
 from autoscaler.clusters.kubernetes.cache.object_cache import STALE_LIMIT_S
 from autoscaler.domain import Pod, PodPhase, ReclaimMode, Role, Tier
 from autoscaler.domain.gpu_reports import FRESH_S, GpuReport, GpuVerdict, NodeGpuReport
@@ -18,6 +17,7 @@ from tests.unit.operator.idle.idle_scene import ACT, OFFSET_S, START_S, IdleScen
 from tests.unit.planner.setups import job, node, shape
 
 NOTICE_S = ACT.idle_notice_s
+AGREED, NO_MINIMUM = {"edl.dev/idle-reclaim": "30m"}, {"edl.dev/idle-min-replicas": "0"}
 
 
 async def scene_of(*, owner=None, reclaim="30m", **words):
@@ -181,17 +181,17 @@ SET = {"kind": "StatefulSet", "name": "alice-notebook"}
         (SET, None, 1, 1, "IdleReclaimIgnored"),  # not declared: it would be created again
         (SET, "1", 1, 1, "IdleReclaimIgnored"),  # its declared minimum
         (SET, "0", 3, 3, "IdleGpusKept"),  # the others may compute
+        (SET, "0", 1, 0, "IdleGpusKept"),  # it does not count this pod
         (SET, "0", 1, 2, "IdleGpusKept"),  # amid an update: the new one may compute
         ({"kind": "Job", "name": "alice-notebook"}, "0", 1, 1, "IdleReclaimIgnored"),
     ],
 )
 async def test_the_owner_of_a_single_replica_is_scaled_if_it_declares_that(owner, minimum, replicas, there, told):
     """A pod with a controller is never evicted: its successor would take the GPU again."""
-    scene = await scene_of(owner=owner)
-    body = {"metadata": {"name": "alice-notebook", "namespace": "nb"}, "spec": {"replicas": replicas}}
-    await scene.api.create(STATEFUL_SETS, body)
-    status = {"status": {"replicas": there}}
-    await scene.api.patch(STATEFUL_SETS, "alice-notebook", status, namespace="nb", subresource=Subresource.STATUS)
+    scene = IdleScene()
+    ref = await scene.add_owner(STATEFUL_SETS, "alice-notebook", replicas=replicas, there=there)
+    for name in ("alice", "bob"):
+        await scene.add(name, AGREED, owner=ref | owner)
     if minimum is not None:
         await scene.annotate("alice", minimum=minimum)
     await pass_time(scene, 2 * NOTICE_S, alice=90)
@@ -199,6 +199,87 @@ async def test_the_owner_of_a_single_replica_is_scaled_if_it_declares_that(owner
     found = await scene.api.get(STATEFUL_SETS, "alice-notebook", namespace="nb")
     assert found["spec"]["replicas"] == (0 if told == "IdleGpusGivenBack" else replicas)
     assert scene.said(told).count("alice") == 1
+
+
+async def deployment_of(scene, **words):
+    """A Deployment that selects `app: web`, and its pod alice; both agreed."""
+    spec = {"selector": {"matchLabels": {"app": "web"}}} | words
+    ref = await scene.add_owner(DEPLOYMENTS, "web", **spec)
+    labels = {"app": "web", "pod-template-hash": "5d9"}
+    await scene.add("alice", AGREED | NO_MINIMUM, owner={"kind": "ReplicaSet", "name": "web-5d9"}, labels=labels)
+    return ref
+
+
+async def replicas_of(scene, kind=DEPLOYMENTS, name="web"):
+    return (await scene.api.get(kind, name, namespace="nb"))["spec"]["replicas"]
+
+
+async def test_a_deployment_of_one_replica_is_scaled_by_its_labels():
+    """It is as old as its pod, selects it, and counts one."""
+    scene = IdleScene(gpus=2, pods=1)
+    await deployment_of(scene)
+    await pass_time(scene, 2 * NOTICE_S, alice=90)
+    assert (await replicas_of(scene), scene.said("IdleGpusGivenBack")) == (0, ["alice"])
+
+
+async def test_a_deployment_that_an_autoscaler_scales_is_told_and_kept():
+    """Kubernetes stops an autoscaler at 0 replicas: the service would stay down (A10)."""
+    scene = IdleScene(gpus=2, pods=1)
+    await scene.add_scaler("web-hpa", await deployment_of(scene))
+    await pass_time(scene, 2 * NOTICE_S, alice=90)
+    assert await replicas_of(scene) == 1
+    assert [(reason, name) for reason, name, _ in scene.events.said] == [("IdleReclaimIgnored", "alice")]
+    assert "HorizontalPodAutoscaler web-hpa" in scene.events.said[0][2]
+
+
+@pytest.mark.parametrize("kind", [DEPLOYMENTS, STATEFUL_SETS])
+async def test_an_autoscaler_that_the_watch_has_not_shown_keeps_the_owner(kind):
+    """Autoscalers are listed once more before the deed (A10)."""
+    scene = IdleScene(gpus=2, pods=1)
+    if kind == DEPLOYMENTS:
+        ref = await deployment_of(scene)
+    else:
+        ref = await scene.add_owner(kind, "web")
+        await scene.add("alice", AGREED | NO_MINIMUM, owner=ref)
+    scene.objects.scalers = lambda _namespace: ()
+    await pass_time(scene, NOTICE_S, alice=90)
+    await scene.add_scaler("web-hpa", ref)
+    await pass_time(scene, NOTICE_S, alice=90)
+    assert (await replicas_of(scene, kind), scene.said("IdleGpus")[0]) == (1, "alice")
+    assert scene.said("IdleGpusGivenBack") == []
+    assert scene.said("IdleGpusKept") == ["alice"]  # and it blocks no other meanwhile
+
+
+async def test_a_deployment_that_only_has_the_name_of_the_pods_owner_is_kept():
+    """Its selector is not the pod's, or it was made after the pod of a ReplicaSet that had been orphaned."""
+    scene = IdleScene(gpus=2, pods=1)
+    await deployment_of(scene, selector={"matchLabels": {"app": "other"}})
+    await pass_time(scene, 2 * NOTICE_S, alice=90)
+    assert (await replicas_of(scene), scene.said("IdleGpusKept")) == (1, ["alice"])
+    scene = IdleScene(gpus=2, pods=1)
+    await deployment_of(scene)
+    scene.now_unix_s += 60.0
+    await scene.api.delete(DEPLOYMENTS, "web", namespace="nb")
+    await scene.add_owner(DEPLOYMENTS, "web", selector={"matchLabels": {"app": "web"}})
+    await pass_time(scene, 2 * NOTICE_S, alice=90)
+    assert (await replicas_of(scene), scene.said("IdleReclaimIgnored")) == (1, ["alice"])
+
+
+async def test_an_owner_that_is_made_anew_after_it_was_asked_is_kept():
+    """The scale that is read before the write is another object's."""
+    scene = IdleScene(gpus=2, pods=1)
+    ref = await scene.add_owner(STATEFUL_SETS, "web")
+    await scene.add("alice", AGREED | NO_MINIMUM, owner=ref)
+    get = scene.api.get
+
+    async def made_anew(kind, name, **words):
+        found = await get(kind, name, **words)
+        return found | {"metadata": found["metadata"] | {"uid": "new"}} if "subresource" in words else found
+
+    scene.api.get = made_anew
+    await pass_time(scene, 2 * NOTICE_S, alice=90)
+    scene.api.get = get
+    assert (await replicas_of(scene, STATEFUL_SETS), scene.said("IdleGpusKept")) == (1, ["alice"])
 
 
 async def test_a_pod_that_cannot_leave_blocks_no_other():

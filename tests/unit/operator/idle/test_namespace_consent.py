@@ -1,4 +1,4 @@
-"""A namespace's default through the operator: watched, overruled by a pod, read again before the deed (ADR 0260)."""
+"""A namespace's default through the operator: watched, overruled, read again before the deed (ADR 0260, A12)."""
 
 import pytest
 
@@ -64,6 +64,32 @@ async def test_a_namespace_that_withdraws_in_the_second_of_the_deed_is_honoured(
     assert scene.said("IdleGpusGivenBack") == []
 
 
+async def test_a_namespace_that_asks_for_more_time_in_the_second_of_the_deed_is_honoured():
+    """The watch still shows 30 minutes; the pod has been unused for 90, which are no 12 hours."""
+    scene = await scene_of()
+    await pass_time(scene, NOTICE_S, alice=90)
+    await scene.annotate("nb", kind=NAMESPACES, reclaim="12h")
+    scene.watch = _nothing
+    await pass_time(scene, 60, alice=90)
+    assert scene.names() == ["alice", "bob"]
+    await pass_time(scene, 60, alice=721)
+    assert scene.names() == ["bob"]
+
+
+async def test_nothing_is_told_of_an_owner_before_owners_have_been_listed():
+    """At the start of a term, or for ever where `policy.idleReclaim` is off and nobody follows them."""
+    scene = IdleScene(gpus=2, pods=1)
+    ref = await scene.add_owner(STATEFUL_SETS, "carol")
+    await scene.add("carol", {"edl.dev/idle-reclaim": "30m", "edl.dev/idle-min-replicas": "0"}, owner=ref)
+    watch = scene.watch
+    scene.watch = _nothing
+    await pass_time(scene, 60, carol=90)
+    assert scene.events.said == []
+    scene.watch = watch
+    await pass_time(scene, 60, carol=90)
+    assert [reason for reason, _, _ in scene.events.said] == ["IdleGpus"]
+
+
 async def test_a_namespace_that_cannot_be_read_now_keeps_its_pods():
     """Without the answer nobody knows whether its default still holds."""
     scene = await scene_of()
@@ -84,11 +110,9 @@ async def test_an_owner_that_says_off_keeps_its_pods():
     """At the StatefulSet itself, which its pods' template need not change for; also one that nobody has shown yet."""
     for shows in (True, False):
         scene = await scene_of()
-        ref = {"kind": "StatefulSet", "name": "carol"}
+        ref = await scene.add_owner(STATEFUL_SETS, "carol")
         await scene.add("carol", {"edl.dev/idle-min-replicas": "0"}, owner=ref)
         scene.per_pod, scene.gpus = 2, 6
-        body = {"metadata": {"name": "carol", "namespace": "nb"}, "spec": {"replicas": 1}, "status": {"replicas": 1}}
-        await scene.api.create(STATEFUL_SETS, body)
         await pass_time(scene, NOTICE_S, carol=90)
         assert scene.said("IdleGpus") == ["carol"]
         await scene.annotate("carol", kind=STATEFUL_SETS, reclaim="off")
