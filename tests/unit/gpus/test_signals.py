@@ -1,4 +1,4 @@
-"""What single signals, outcomes and verdicts say, by their tables."""
+"""What single signals, outcomes and verdicts say, by their tables (promise A12)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Nine known lies and three truths, told by each kind of GPU through the real pynvml: no verdict is false."""
+"""Nine known lies and three truths, told by each kind of GPU through the real pynvml: no verdict is false (A12)."""
 
 from dataclasses import replace
 
