@@ -11,7 +11,7 @@ from autoscaler.cli.terminal import EscapeFilter
 from master.api.host.log_lines import PlainFormatter
 
 LINE_BYTES = 1 << 18
-CPU_BUDGET_S = 3  # four times what the worst takes on a busy machine; a square that reaches this takes 48 s for a line of a megabyte
+CPU_BUDGET_S = 3  # four times what the worst takes on a busy machine; a square of it takes 48 s for a megabyte
 
 
 @pytest.fixture(autouse=True)
