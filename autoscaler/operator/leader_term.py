@@ -270,9 +270,12 @@ class LeaderTerm:
         return self._clock() - (self._passed_at_s if confirmed_at_s is None else confirmed_at_s)
 
     def export_metrics(self) -> None:
-        """Show what is true at a scrape: the age of the view, events that were dropped, and the cluster's room."""
+        """Show what is true at a scrape: the age of the view, events and notices that were lost, and the room."""
         self._metrics.view_age_s.set(self.view_age_s)
         self._metrics.events_dropped.set(self.events.dropped)
+        if self.notices is not None:
+            self._metrics.notices_held_back.set(self.notices.held_back)
+            self._metrics.notices_lost.set(self.notices.lost)
         view = self.cluster.views.last  # to build one would be the loop's work, at whatever instant somebody scrapes
         if view.is_synced:
             self._metrics.room.show(view)

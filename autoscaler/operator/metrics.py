@@ -52,6 +52,14 @@ class Metrics:
             registry=self.registry,
         )
         self.events_dropped: Final = self._gauge("edl_events_dropped", "Kubernetes events that could not be written.")
+        self.notices_held_back: Final = self._gauge(
+            "edl_notices_held_back", "Notices that are due and wait, because the limit lets no more go."
+        )
+        self.notices_lost: Final = self._gauge(
+            "edl_notices_lost",
+            "Notices of this leader that nobody gets: the webhook did not take them, or they waited until they were no "
+            "news.",
+        )
         self._calls = self._counter("edl_api_calls", "Requests to the API server.", ("verb", "kind", "outcome"))
         self._decisions = self._counter(
             "edl_decisions", "Decisions on jobs that differ from the one before, by reason.", ("reason",)
@@ -242,6 +250,8 @@ class Metrics:
         """Show an operator that has no view."""
         self.view_age_s.set(0.0)
         self.events_dropped.set(0)
+        self.notices_held_back.set(0)
+        self.notices_lost.set(0)
 
     def count_decision(self, reason: str) -> None:
         """Count one decision that differs from the one before."""

@@ -3,10 +3,12 @@
 An occasion is a fact about one object that began at one instant: a job failed, a job has waited since then, a pod's
 unused GPUs are about to be given back.  It is told once, by its key.  An operator that has just begun to lead knows
 nothing of what was told before, so an occasion is news for a while only: whoever leads next tells nothing that is old.
+All namespaces share one channel and its limit, so they take turns: forty failed jobs of one keep no other's from it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -56,20 +58,30 @@ class NoticeRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeHistory:
-    """What was told: until when each key is remembered, and how many notices may go at `counted_unix_s`."""
+    """What was told: until when each key is remembered, and how many notices may go at `counted_unix_s`.
+
+    `turns`: when each namespace had its last notice, as long as that is news.  `held_back`: keys that were due at the
+    last look and not told.
+    """
 
     told: Mapping[str, float] = field(default_factory=dict)
+    turns: Mapping[str, float] = field(default_factory=dict)
+    held_back: frozenset[str] = frozenset()
     left: float = inf  # at most the burst
     counted_unix_s: float = -inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticePlan:
-    """Notices to send now, oldest first, and how many are due and held back by the limit."""
+    """Notices to send now, how many are due and held back by the limit, and which were held back until no news.
+
+    Namespaces take turns, first the one whose last notice is the oldest; of each the oldest comes first.
+    """
 
     history: NoticeHistory
     notices: tuple[Occasion, ...] = ()
     held_back: int = 0
+    lost: tuple[Occasion, ...] = ()
 
 
 def plan_notices(
@@ -82,16 +94,32 @@ def plan_notices(
     """
     told = {key: until for key, until in history.told.items() if now_unix_s < until}
     left = _left(history, rule, now_unix_s)
-    due = {
-        one.key: one
-        for one in occasions
-        if one.due_unix_s <= now_unix_s < one.due_unix_s + rule.news_s and one.key not in history.told
-    }
-    ordered = sorted(due.values(), key=lambda one: (one.due_unix_s, one.key))
-    sent = tuple(ordered[: int(left)])
-    told |= {one.key: one.due_unix_s + rule.news_s for one in sent}
-    after = NoticeHistory(told=told, left=left - len(sent), counted_unix_s=max(now_unix_s, history.counted_unix_s))
-    return NoticePlan(history=after, notices=sent, held_back=len(ordered) - len(sent))
+    counted_unix_s = max(now_unix_s, history.counted_unix_s)
+    turns = {one: at_unix_s for one, at_unix_s in history.turns.items() if counted_unix_s < at_unix_s + rule.news_s}
+    untold = {one.key: one for one in occasions if one.key not in history.told}.values()
+    due = [one for one in untold if one.due_unix_s <= now_unix_s < one.due_unix_s + rule.news_s]
+    ordered = _in_turn(due, turns)
+    sent, held_back = tuple(ordered[: int(left)]), ordered[int(left) :]
+    after = NoticeHistory(
+        told=told | {one.key: one.due_unix_s + rule.news_s for one in sent},
+        turns=turns | {one.namespace: counted_unix_s for one in sent},
+        held_back=frozenset(one.key for one in held_back),
+        left=left - len(sent),
+        counted_unix_s=counted_unix_s,
+    )
+    old = (one for one in untold if one.due_unix_s + rule.news_s <= now_unix_s)
+    lost = tuple(one for one in old if one.key in history.held_back)
+    return NoticePlan(history=after, notices=sent, held_back=len(held_back), lost=lost)
+
+
+def _in_turn(due: Iterable[Occasion], turns: Mapping[str, float]) -> list[Occasion]:
+    """Return what is due in rounds of one for each namespace."""
+    before: Counter[str] = Counter()
+    rounds: list[tuple[int, float, Occasion]] = []
+    for one in sorted(due, key=lambda one: (one.due_unix_s, one.key)):
+        rounds.append((before[one.namespace], turns.get(one.namespace, -inf), one))
+        before[one.namespace] += 1
+    return [one for *_, one in sorted(rounds, key=lambda entry: entry[:2])]
 
 
 def _left(history: NoticeHistory, rule: NoticeRule, now_unix_s: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
@@ -14,9 +15,13 @@ from autoscaler.operator.notices.occasions import occasions_of_job
 
 LOOK_EVERY_S: Final = 5.0
 
+log = logging.getLogger(__name__)
+
 
 class NoticeSink(Protocol):
-    """Sender of notices: `webhook`."""
+    """Sender of notices: `webhook`.  `dropped` counts notices that nobody will get."""
+
+    dropped: int
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -28,7 +33,10 @@ class NoticeSink(Protocol):
 
 
 class NoticeWatch:
-    """Looks while an operator leads.  `jobs`: TrainingJobs as last seen; `others`: occasions beside theirs."""
+    """Looks while an operator leads.  `jobs`: TrainingJobs as last seen; `others`: occasions beside theirs.
+
+    `held_back`: how many notices were due at the last look and wait for their turn.
+    """
 
     def __init__(
         self,
@@ -43,6 +51,13 @@ class NoticeWatch:
         self._sink, self._rule, self._wall_s = sink, rule, wall_s
         self._jobs, self._others, self._errors = jobs, others, errors
         self._history = NoticeHistory()
+        self._expired = 0
+        self.held_back = 0
+
+    @property
+    def lost(self) -> int:
+        """How many notices nobody will get: the sink dropped them, or they were held back until they were no news."""
+        return self._sink.dropped + self._expired
 
     async def run(self) -> None:
         """Look, and send, until cancelled."""
@@ -60,5 +75,16 @@ class NoticeWatch:
                 occasions += occasions_of_job(raw, self._rule)
         plan = plan_notices(self._history, occasions, self._rule, self._wall_s())
         self._history = plan.history
+        if plan.held_back and not self.held_back:
+            log.warning("notices held back, because the limit lets no more go: %d", plan.held_back)
+        self.held_back = plan.held_back
+        for one in plan.lost:
+            self._expired += 1
+            log.warning(
+                "notice %s of %s/%s is lost: it was held back until it was no news",
+                one.kind.value,
+                one.namespace,
+                one.name,
+            )
         for notice in plan.notices:
             self._sink.offer(notice)

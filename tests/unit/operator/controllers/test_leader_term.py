@@ -12,6 +12,8 @@ from autoscaler.clusters.kubernetes.gangs.start_backoff import record_refusal
 from autoscaler.domain import JobState, Policy, Reclaim
 from autoscaler.fault_isolation import object_key
 from autoscaler.operator.metrics import ERRORS_KEPT_S, Metrics
+from autoscaler.operator.notices.due_notices import NoticeRule
+from autoscaler.operator.notices.notice_settings import NoticeSettings
 from tests.unit.clusters.kubernetes.fake_controllers import add_job
 from tests.unit.clusters.kubernetes.raw_objects import condition, raw_job, template
 from tests.unit.operator.bench import JOB
@@ -59,6 +61,23 @@ async def test_a_scrape_shows_the_last_view_and_builds_none():
     assert 'edl_cluster_nodes{state="open"}' in term.metrics.render().decode()
     assert term.leading.cluster.views.last is view
     assert PODS in term.leading.cache.pop_changes()
+
+
+async def test_notices_that_wait_or_are_lost_are_counted_and_logged(tmp_path, caplog):
+    """Nobody would know that a channel says less than what happens."""
+    rule = NoticeRule(burst=0)
+    settings = NoticeSettings(address_file=tmp_path / "address", rule=rule)
+    term = Term(notices=settings, spec={"runPolicy": {"activeDeadlineSeconds": 5}})
+    await term.step(20)
+    assert term.told("Failed") == ("True", "DeadlineExceeded")
+    for held_back, lost in ((1, 0), (0, 1), (0, 1)):
+        term.leading.notices.look()
+        term.leading.export_metrics()
+        lines = term.metrics.render().decode().splitlines()
+        assert {f"edl_notices_held_back {held_back:.1f}", f"edl_notices_lost {lost:.1f}"} <= set(lines)
+        term.bench.now_s += rule.news_s
+    assert "notices held back, because the limit lets no more go: 1" in caplog.text
+    assert caplog.text.count("notice JobFailed of team-a/digits is lost") == 1
 
 
 async def test_what_stands_is_not_written_again():

@@ -1,5 +1,6 @@
 """Each occasion is told once, while it is news, and no faster than the limit; by examples and in any order of looks."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -12,12 +13,12 @@ RULE = NoticeRule(news_s=100.0, burst=3, one_more_every_s=10.0)
 NOW = 1_800_000_000.0
 
 
-def occasion(number=0, *, due=NOW, kind=NoticeKind.JOB_FAILED, since=None):
+def occasion(number=0, *, due=NOW, kind=NoticeKind.JOB_FAILED, since=None, namespace="team-a"):
     return Occasion(
         kind=kind,
-        namespace="team-a",
+        namespace=namespace,
         name=f"job-{number}",
-        uid=f"uid-{number}",
+        uid=f"{namespace}-{number}",
         since_unix_s=due if since is None else since,
         due_unix_s=due,
     )
@@ -52,6 +53,44 @@ def test_what_the_limit_holds_back_is_told_later_the_oldest_first():
     assert [one.name for one in third.notices] == ["job-1"]
 
 
+def look_on(known, seconds, *, history=None, every_s=5):
+    """What is told, as (seconds since NOW, namespace), and the history after it; `known`: by second, what stands."""
+    history, told = history or NoticeHistory(), []
+    for at_s in range(0, seconds, every_s):
+        plan = plan_notices(history, known(at_s), RULE, NOW + at_s)
+        told += [(at_s, one.namespace) for one in plan.notices]
+        history = plan.history
+    return told, history
+
+
+def test_many_occasions_of_one_namespace_keep_no_others_from_the_channel():
+    """By age alone, what fails later would be no news before its turn came."""
+    many = [occasion(number, due=NOW - number / 10) for number in range(40)]
+    late = [occasion(number, due=NOW + 50, namespace="team-b") for number in range(2)]
+    told, _ = look_on(lambda at_s: many + late * (at_s >= 50), 100)
+    assert [at_s for at_s, namespace in told if namespace == "team-b"] == [50, 70]
+    assert [at_s for at_s, namespace in told if namespace == "team-a" and at_s >= 50] == [60, 80, 90]
+
+
+def test_a_namespace_whose_jobs_fail_one_by_one_does_not_go_first_each_time():
+    """Each is told before the next fails, so nothing of its namespace waits: its last turn counts all the same."""
+    many = [occasion(number) for number in range(40)]
+    told, _ = look_on(lambda at_s: [*many, occasion(at_s // 10, due=NOW + at_s // 10 * 10, namespace="team-b")], 100)
+    shares = [[namespace for at_s, namespace in told if at_s >= 20].count(team) for team in ("team-a", "team-b")]
+    assert sum(shares) == 8
+    assert abs(shares[0] - shares[1]) <= 1
+
+
+def test_what_was_held_back_until_it_is_no_news_is_lost_and_told_of_once():
+    """What was not due here, and what is gone meanwhile, is not."""
+    many = [occasion(number, due=NOW - number) for number in range(5)]
+    first = plan_notices(NoticeHistory(), many, RULE, NOW)
+    rule = replace(RULE, one_more_every_s=1e6)
+    second = plan_notices(first.history, [*many[:1], occasion(7, due=NOW - 300)], rule, NOW + 100)
+    assert [one.name for one in second.lost] == ["job-0"]
+    assert plan_notices(second.history, many, rule, NOW + 105).lost == ()
+
+
 LOOKS = st.lists(
     st.tuples(st.floats(-50, 200), st.sets(st.integers(0, 12))), min_size=1, max_size=25
 )  # seconds since the look before, and which occasions stand
@@ -67,7 +106,7 @@ def test_any_row_of_looks_keeps_all_promises(looks, dues):
     newest = -inf
     for passed_s, standing in looks:
         now += passed_s
-        known = [occasion(number, due=NOW + dues[number]) for number in standing]
+        known = [occasion(number, due=NOW + dues[number], namespace=f"team-{number % 3}") for number in standing]
         plan = plan_notices(history, known, RULE, now)
         due = {
             one.key
@@ -77,6 +116,8 @@ def test_any_row_of_looks_keeps_all_promises(looks, dues):
         assert len(plan.notices) + plan.held_back == len(due)
         assert not plan.held_back or plan.history.left < 1
         assert {one.key for one in plan.notices} <= due
+        assert {one.key for one in plan.lost} <= history.held_back - due
+        assert len(plan.history.turns) <= 3
         told += [one.key for one in plan.notices]
         newest = max(newest, now)
         sent_at += [newest] * len(plan.notices)

@@ -165,7 +165,7 @@ def test_settings_are_checked(tmp_path):
 
 class Sink:
     def __init__(self):
-        self.got = []
+        self.got, self.dropped = [], 0
 
     def offer(self, one):
         self.got.append(one.key)
