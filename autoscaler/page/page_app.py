@@ -73,6 +73,7 @@ class PageApp:
         self.app = web.Application(middlewares=[request_checks(settings.hosts)], client_max_size=MOST_BODY_BYTES)
         self.app.on_response_prepare.append(add_headers)
         self.app.on_shutdown.append(self._shut_down)
+        self.app.on_cleanup.append(self._close_questions)
         self.app.cleanup_ctx.append(self._sampler.running)
         for page in PAGES:
             self.app.router.add_get(page.path, self._html_of(page))
@@ -164,6 +165,9 @@ class PageApp:
 
     async def _shut_down(self, _app: web.Application) -> None:
         await self._hub.close()
+
+    async def _close_questions(self, _app: web.Application) -> None:
+        await self._questions.close()
 
     # ---- what a request is for --------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Questions of the page to the planner, as `edl why` and `edl what-if` ask them: on a thread, and never two at once.
 
-An answer is kept for a moment, so that a hundred viewers cost one.
+An answer is kept for a moment, so that a hundred viewers cost one.  A thread cannot be stopped, so that a question goes
+on when its viewer leaves, in a task of its own; few may wait, and further ones are refused.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
+
+from aiohttp import web
 
 from autoscaler.domain import JobName
 from autoscaler.errors import AutoscalerError
@@ -26,6 +30,9 @@ KEPT_S: Final = 2.0
 """An answer is at most this old."""
 
 MOST_KEPT: Final = 64
+
+MOST_WAITING: Final = 16
+"""Questions at a time, the one that is being answered among them; equal ones are one."""
 
 HELP_EVERY_S: Final = 5.0
 """What would give jobs more is asked for one job at a time on the page of all jobs, so often at most."""
@@ -45,12 +52,17 @@ class PlanOutlook:
 
 
 class PlannerQuestions:
-    """Answers for all viewers of one place.  `clock` runs evenly, in seconds."""
+    """Answers for all viewers of one place.  `clock` runs evenly, in seconds.
+
+    Every question raises 503 where as many wait as are allowed.
+    """
 
     def __init__(self, source: PageSource, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._source = source
         self._clock = clock
         self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page-planner")
+        self._asked: dict[Hashable, asyncio.Task[Any]] = {}
         self._answers: dict[Hashable, tuple[float, Any]] = {}
         self._helped_at_s = -HELP_EVERY_S
 
@@ -92,15 +104,32 @@ class PlannerQuestions:
         """Return what the planner would plan with now.  Raises ClusterError."""
         return await self._ask("inputs", lambda inputs: inputs)
 
+    async def close(self) -> None:
+        """Drop the questions that wait, and wait for the one that is being answered.  Nothing may be asked after it."""
+        tasks = list(self._asked.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
+
     async def _ask(self, key: Hashable, answer: Callable[[PlanInputs], T]) -> T:
+        at_s, kept = self._answers.get(key, (-KEPT_S, None))
+        if kept is not None and self._clock() - at_s < KEPT_S:
+            found: T = kept
+            return found
+        task: asyncio.Task[T] | None = self._asked.get(key)
+        if task is None:
+            if len(self._asked) >= MOST_WAITING:
+                raise web.HTTPServiceUnavailable(text="Too many questions wait for the planner; reload in a while.\n")
+            task = self._asked[key] = asyncio.create_task(self._answer(key, answer), name="page planner question")
+            task.add_done_callback(lambda _: self._asked.pop(key))
+        return await asyncio.shield(task)
+
+    async def _answer(self, key: Hashable, answer: Callable[[PlanInputs], T]) -> T:
         async with self._turn:
-            at_s, kept = self._answers.get(key, (-KEPT_S, None))
-            if kept is not None and self._clock() - at_s < KEPT_S:
-                found: T = kept
-                return found
             snapshot = await self._source.snapshot()
             inputs = PlanInputs(view=snapshot.view, policy=snapshot.policy, now_s=snapshot.now_s)
-            found = await asyncio.to_thread(answer, inputs)
+            found = await asyncio.get_running_loop().run_in_executor(self._thread, answer, inputs)
             self._answers.pop(key, None)
             self._answers[key] = (self._clock(), found)
             while len(self._answers) > MOST_KEPT:

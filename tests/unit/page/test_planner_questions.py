@@ -1,7 +1,13 @@
-"""Questions to the planner: few, whoever looks, and never older than they say."""
+"""Questions to the planner: few, whoever looks, one at a time, and never older than they say."""
+
+import asyncio
+import threading
+
+import pytest
+from aiohttp import web
 
 from autoscaler.errors import TemporaryError
-from autoscaler.page.planner_questions import HELP_EVERY_S, KEPT_S, MOST_KEPT, PlannerQuestions
+from autoscaler.page.planner_questions import HELP_EVERY_S, KEPT_S, MOST_KEPT, MOST_WAITING, PlannerQuestions
 from autoscaler.views.job_view import job_view
 from autoscaler.views.what_if_form import WhatIfChanges
 from tests.harness.page_cluster import FixedSource, demo_documents, job, snapshot_of_job
@@ -14,11 +20,45 @@ class Clock:
         return self.now_s
 
 
-def questions_about(source, clock):
-    return PlannerQuestions(source, clock=clock)
+@pytest.fixture
+async def questions_about():
+    made = []
+
+    def make(source, clock):
+        made.append(PlannerQuestions(source, clock=clock))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.close()
 
 
-async def test_an_answer_is_kept_for_a_moment_and_no_longer():
+class SlowAnswers:
+    """Answers that take until `go`, and how many of them ran at once at most."""
+
+    def __init__(self):
+        self.go, self.begun = threading.Event(), threading.Event()
+        self.running = self.most = self.ended = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, _inputs):
+        with self._lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        self.begun.set()
+        assert self.go.wait(60)
+        with self._lock:
+            self.running -= 1
+            self.ended += 1
+        return "answer"
+
+
+async def turns(count=20):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_an_answer_is_kept_for_a_moment_and_no_longer(questions_about):
     source, clock = FixedSource(demo_documents(), snapshot=snapshot_of_job()), Clock()
     questions = questions_about(source, clock)
     digits = job_view(job("digits-b"))
@@ -30,7 +70,7 @@ async def test_an_answer_is_kept_for_a_moment_and_no_longer():
     assert source.snapshots == 2
 
 
-async def test_what_all_jobs_need_is_asked_one_job_at_a_time():
+async def test_what_all_jobs_need_is_asked_one_job_at_a_time(questions_about):
     """The page of all jobs costs one question in five seconds, whatever happens on it."""
     source, clock = FixedSource(demo_documents(), snapshot=snapshot_of_job()), Clock()
     questions = questions_about(source, clock)
@@ -44,7 +84,7 @@ async def test_what_all_jobs_need_is_asked_one_job_at_a_time():
     assert source.snapshots == 7
 
 
-async def test_a_source_that_cannot_answer_leaves_the_rest_of_the_page():
+async def test_a_source_that_cannot_answer_leaves_the_rest_of_the_page(questions_about):
     class Silent(FixedSource):
         async def snapshot(self):
             raise TemporaryError("the API server does not answer", retry_after_s=1.0)
@@ -55,7 +95,7 @@ async def test_a_source_that_cannot_answer_leaves_the_rest_of_the_page():
     assert (await questions.what_if(WhatIfChanges())).problem == "the API server does not answer"
 
 
-async def test_many_questions_leave_few_answers():
+async def test_many_questions_leave_few_answers(questions_about):
     """Addresses that a viewer makes up do not fill the memory."""
     questions = questions_about(FixedSource(demo_documents(), snapshot=snapshot_of_job()), Clock())
     for number in range(3 * MOST_KEPT):
@@ -63,8 +103,40 @@ async def test_many_questions_leave_few_answers():
     assert len(questions._answers) == MOST_KEPT
 
 
-async def test_a_job_that_the_planner_does_not_have_is_said():
+async def test_a_job_that_the_planner_does_not_have_is_said(questions_about):
     questions = questions_about(FixedSource(demo_documents(), snapshot=snapshot_of_job()), Clock())
     found = await questions.why(job_view(job("new")))
     assert found.answer is None
     assert "the planner does not know this job" in found.problem
+
+
+async def test_a_question_whose_viewer_left_keeps_its_turn(questions_about):
+    """The thread of a cancelled question runs on: the next question waits for it, however many were cancelled."""
+    questions, slow = questions_about(FixedSource(demo_documents(), snapshot=snapshot_of_job()), Clock()), SlowAnswers()
+    for number in range(5):
+        left = asyncio.create_task(questions._ask(number, slow))
+        await turns()
+        assert await asyncio.to_thread(slow.begun.wait, 60)
+        left.cancel()
+        await asyncio.gather(left, return_exceptions=True)
+    last = asyncio.create_task(questions._ask("last", slow))
+    await turns()
+    slow.go.set()
+    assert await last == "answer"
+    assert (slow.most, slow.ended) == (1, 6)
+
+
+async def test_more_questions_than_may_wait_are_refused(questions_about):
+    """Also if nobody waits for them any more; an equal question needs no place."""
+    questions, slow = questions_about(FixedSource(demo_documents(), snapshot=snapshot_of_job()), Clock()), SlowAnswers()
+    asked = [asyncio.create_task(questions._ask(number, slow)) for number in range(MOST_WAITING)]
+    await turns()
+    asked[1].cancel()
+    with pytest.raises(web.HTTPServiceUnavailable):
+        await questions._ask("one more", slow)
+    equal = asyncio.create_task(questions._ask(0, slow))
+    slow.go.set()
+    assert await equal == "answer"
+    await asyncio.gather(*asked, return_exceptions=True)
+    assert await questions._ask(1, slow) == "answer"
+    assert slow.ended == MOST_WAITING
