@@ -6,7 +6,9 @@ may be away.  So
 
 - a yes is kept for `YES_KEPT_S`, a no for longer: what is taken from somebody ends in time, what is given may take a
   moment;
-- one question is asked once however many wait for its answer, and all share one budget and one deadline;
+- one question is asked once however many wait for its answer, within a budget and a deadline;
+- tokens of which nothing good is known have a budget, turns and a pause of their own: whoever sends made-up ones keeps
+  nobody out who has been let in within `PROVEN_KEPT_S`;
 - after a failure nothing is asked for a moment;
 - what is not known is refused: `AccessUnknownError`, never a yes.
 
@@ -46,11 +48,16 @@ YES_KEPT_S: Final = 20.0
 NO_KEPT_S: Final = 300.0
 """A viewer of one namespace is refused in all others: with fewer seconds that would be most of all questions."""
 BAD_TOKEN_KEPT_S: Final = 30.0
+PROVEN_KEPT_S: Final = 3600.0
+"""A token that was valid is asked for again with those who may look, apart from unknown ones."""
 MOST_TOKENS: Final = 2_000
 MOST_RIGHTS: Final = 50_000
 REVIEWS_PER_S: Final = 200.0
 REVIEW_BURST: Final = 2_000
 """Two hundred viewers who come at once, in a cluster of a few namespaces."""
+UNKNOWN_TOKENS_PER_S: Final = 50.0
+UNKNOWN_TOKEN_BURST: Final = 1_000
+"""Of tokens alone: as many viewers may come for the first time at once."""
 REVIEW_DEADLINE_S: Final = 5.0
 PAUSE_AFTER_FAILURE_S: Final = 1.0
 ASKED_AT_ONCE: Final = 8
@@ -72,6 +79,8 @@ class AccessLimits:
     most_rights: int = MOST_RIGHTS
     reviews_per_s: float = REVIEWS_PER_S
     review_burst: int = REVIEW_BURST
+    unknown_tokens_per_s: float = UNKNOWN_TOKENS_PER_S
+    unknown_token_burst: int = UNKNOWN_TOKEN_BURST
     deadline_s: float = REVIEW_DEADLINE_S
     pause_after_failure_s: float = PAUSE_AFTER_FAILURE_S
 
@@ -94,31 +103,46 @@ class ViewerAccess:
         self._clock = clock
         self._audiences = audiences
         self._limits = limits or AccessLimits()
-        self._tokens: ReviewCache[bytes, TokenUser | None] = ReviewCache(most=self._limits.most_tokens)
+        self._tokens: ReviewCache[bytes, TokenUser] = ReviewCache(most=self._limits.most_tokens)
+        self._bad_tokens: ReviewCache[bytes, None] = ReviewCache(most=self._limits.most_tokens)
+        self._proven: ReviewCache[bytes, None] = ReviewCache(most=self._limits.most_tokens)
         self._rights: ReviewCache[tuple[TokenUser, ReadRight], bool] = ReviewCache(most=self._limits.most_rights)
-        self._questions = _Questions(clock, self._limits)
+        self._questions = _Questions(
+            clock, self._limits, per_s=self._limits.reviews_per_s, burst=self._limits.review_burst
+        )
+        self._unknown_tokens = _Questions(
+            clock, self._limits, per_s=self._limits.unknown_tokens_per_s, burst=self._limits.unknown_token_burst
+        )
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._questions.close()
+        await self._unknown_tokens.close()
 
     async def find_viewer(self, token: str) -> TokenUser | None:
         """Return the token's user; None for a token that is not valid (any more).  Raises AccessUnknownError."""
         digest = hashlib.sha256(token.encode()).digest()
-        if (kept := self._tokens.get(digest, self._clock())) is not None:
+        now_s = self._clock()
+        if (kept := self._tokens.get(digest, now_s)) is not None:
             return kept.value
+        if self._bad_tokens.get(digest, now_s) is not None:
+            return None
 
         async def ask() -> TokenUser | None:
             asked_at_s = self._clock()
             answer = await self._api.create(TOKEN_REVIEWS, token_review(token, self._audiences))
             viewer = parse_token_review(answer, self._audiences)
-            kept_s = self._limits.bad_token_kept_s if viewer is None else self._limits.yes_kept_s
-            self._tokens.put(digest, viewer, until_s=asked_at_s + kept_s)
+            if viewer is None:
+                self._bad_tokens.put(digest, None, until_s=asked_at_s + self._limits.bad_token_kept_s)
+            else:
+                self._tokens.put(digest, viewer, until_s=asked_at_s + self._limits.yes_kept_s)
+                self._proven.put(digest, None, until_s=asked_at_s + PROVEN_KEPT_S)
             return viewer
 
-        return await self._questions.ask(digest, ask)
+        is_proven = self._proven.get(digest, now_s) is not None
+        return await (self._questions if is_proven else self._unknown_tokens).ask(digest, ask)
 
     async def is_allowed(self, viewer: TokenUser, right: ReadRight) -> bool:
         """True if the viewer has the right.  Raises AccessUnknownError."""
@@ -152,12 +176,10 @@ class ViewerAccess:
 class _Questions:
     """Questions under way: one of each kind at a time, within the budget and the deadline."""
 
-    def __init__(self, clock: Callable[[], float], limits: AccessLimits) -> None:
+    def __init__(self, clock: Callable[[], float], limits: AccessLimits, *, per_s: float, burst: int) -> None:
         self._clock = clock
         self._limits = limits
-        self._budget = ReviewBudget(
-            per_s=limits.reviews_per_s, burst=limits.review_burst, longest_wait_s=limits.deadline_s / 2
-        )
+        self._budget = ReviewBudget(per_s=per_s, burst=burst, longest_wait_s=limits.deadline_s / 2)
         self._asked: dict[Hashable, asyncio.Task[object]] = {}
         self._turn = asyncio.Semaphore(ASKED_AT_ONCE)
         self._failed_at_s = float("-inf")
@@ -195,15 +217,21 @@ class _Questions:
             task.exception()  # it may be that nobody waits for it any more
 
     async def _answer(self, question: Callable[[], Awaitable[object]], wait_s: float) -> object:
+        await asyncio.sleep(wait_s)
         try:
             async with asyncio.timeout(self._limits.deadline_s):
-                await asyncio.sleep(wait_s)
-                async with self._turn:
-                    found = await question()
+                await self._turn.acquire()
+        except TimeoutError as error:  # those before it are slow: no failure of this question
+            raise self._unknown("too many viewers ask at once") from error
+        try:
+            async with asyncio.timeout(self._limits.deadline_s):
+                found = await question()
         except (ClusterError, TimeoutError) as error:
             self._failed_at_s = self._clock()
             self._report(str(error) or f"no answer within {self._limits.deadline_s:g} s")
             raise self._unknown("the API server could not be asked") from error
+        finally:
+            self._turn.release()
         self._reported = ""
         return found
 

@@ -210,9 +210,57 @@ def test_flood_of_tokens_is_asked_for_within_the_budget():
         refused = sum(isinstance(answer, AccessUnknownError) for answer in answers)
         assert stage.asked(TOKEN_REVIEWS) + refused == 1_000
         assert stage.asked(TOKEN_REVIEWS) <= 100 + 10 * REVIEW_DEADLINE_S
-        assert len(stage.access._tokens) <= 50
+        assert len(stage.access._bad_tokens) <= 50
 
-    on_a_stage(body, reviews_per_s=10.0, review_burst=100, most_tokens=50)
+    on_a_stage(body, unknown_tokens_per_s=10.0, unknown_token_burst=100, most_tokens=50)
+
+
+def test_viewer_who_is_known_gets_in_during_a_flood_of_made_up_tokens():
+    """Also when their own answer is old, and while the questions about made-up tokens fill every turn."""
+
+    async def body(stage):
+        answer, hung = stage.api.create, asyncio.Event()
+
+        async def create(kind, review):
+            if review["spec"].get("token", "").startswith("made-up"):
+                await hung.wait()
+            return await answer(kind, review)
+
+        assert (await stage.access.find_viewer("ann's")).name == "ann"
+        await asyncio.sleep(YES_KEPT_S)
+        stage.api.create = create
+        flood = [asyncio.create_task(stage.access.find_viewer(f"made-up-{number}")) for number in range(5_000)]
+        await asyncio.sleep(0.1)
+        ann = await stage.access.find_viewer("ann's")
+        assert await stage.access.is_allowed(ann, JOBS_OF_A)
+        await asyncio.sleep(REVIEW_DEADLINE_S)  # now questions of the flood have failed
+        assert not await stage.access.is_allowed(ann, ALL_JOBS)
+        for task in flood:
+            task.cancel()
+        await asyncio.gather(*flood, return_exceptions=True)
+
+    on_a_stage(body)
+
+
+def test_wait_for_a_turn_is_no_failure_of_the_server():
+    """It would stop all questions for a moment."""
+
+    async def body(stage):
+        slow = REVIEW_DEADLINE_S - 1
+        answer = stage.api.create
+
+        async def create(kind, review):
+            await asyncio.sleep(slow)
+            return await answer(kind, review)
+
+        stage.api.create = create
+        asked = [asyncio.create_task(stage.access.find_viewer(f"token-{number}")) for number in range(40)]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        told = {str(one) for one in answers if isinstance(one, AccessUnknownError)}
+        assert told == {"too many viewers ask at once"}
+        assert (await stage.access.find_viewer("ann's")).name == "ann"  # without a pause
+
+    on_a_stage(body)
 
 
 def test_token_for_another_audience_is_nobodys():
