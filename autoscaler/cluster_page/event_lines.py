@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -19,7 +18,8 @@ from autoscaler.clusters.kubernetes.objects.fields import part, text, unix_s
 from autoscaler.errors import ClusterError
 from autoscaler.views.journal import JournalLine
 
-MOST_LINES: Final = 2_000
+MOST_LINES: Final = 5_000
+"""Of all namespaces together; where there are more, each has an equal share, and keeps its newest."""
 LONGEST_MESSAGE: Final = 1_024
 _ABOUT_JOBS: Final = "regarding.kind=TrainingJob"
 _TURN_S: Final = 240.0
@@ -31,20 +31,23 @@ log = logging.getLogger(__name__)
 
 
 class EventLines:
-    """The newest lines, by time.  `sources`: namespaces, or CLUSTER alone; `notify` is called after changes."""
+    """The newest lines, by time, of each namespace its share.
+
+    `sources`: namespaces, or CLUSTER alone; `notify` is called after changes.
+    """
 
     def __init__(self, api: Api, sources: Sequence[str], *, notify: Callable[[], None]) -> None:
         self._api = api
         self._sources = sources
         self._notify = notify
-        self._found: OrderedDict[str, JournalLine] = OrderedDict()
+        self._found: dict[str, dict[str, JournalLine]] = {}  # by namespace and event
         self._lines: tuple[JournalLine, ...] | None = ()
 
     @property
     def lines(self) -> tuple[JournalLine, ...]:
         """All lines, the newest last."""
         if self._lines is None:
-            self._lines = tuple(sorted(self._found.values(), key=lambda line: line.at_s))
+            self._lines = tuple(sorted((line for kept in self._found.values() for line in kept.values()), key=_at_s))
         return self._lines
 
     async def run(self) -> None:
@@ -75,16 +78,41 @@ class EventLines:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
+    def _evict(self) -> None:
+        """Drop the oldest lines of those namespaces that have more than their share."""
+        if sum(map(len, self._found.values())) <= MOST_LINES:
+            return
+        share = fair_share(map(len, self._found.values()), MOST_LINES)
+        for namespace, kept in self._found.items():
+            if len(kept) > share:
+                newest = sorted(kept.items(), key=lambda item: item[1].at_s)[len(kept) - share :]
+                self._found[namespace] = dict(newest)
+
     def _put(self, events: Sequence[Raw]) -> None:
         for event in events:
             key = text(event, "metadata", "uid") or text(event, "metadata", "name")
-            self._found.pop(key, None)
-            self._found[key] = line_of(event)
-        while len(self._found) > MOST_LINES:
-            self._found.popitem(last=False)
+            line = line_of(event)
+            self._found.setdefault(line.namespace, {})[key] = line
+        self._evict()
         self._lines = None
         if events:
             self._notify()
+
+
+def fair_share(counts: Iterable[int], most: int) -> int:
+    """Return how many each may have, so that all have at most `most` together and who has few keeps all of them."""
+    left, share = most, 0
+    waiting = sorted(counts)
+    for at, count in enumerate(waiting):
+        share = left // (len(waiting) - at)
+        if count > share:
+            return share
+        left -= count
+    return max(waiting, default=0)
+
+
+def _at_s(line: JournalLine) -> float:
+    return line.at_s
 
 
 def line_of(event: Raw) -> JournalLine:
