@@ -28,6 +28,8 @@ from autoscaler.views.view_memo import ViewMemo
 from master.api.host.log_lines import escape_controls
 
 _SHOWN: Final = (TRAINING_JOBS, PODS, NODES, DEPLOYMENTS, NODE_GPUS)
+_LOOKED_FOR: Final = (TRAINING_JOBS, PODS, DEPLOYMENTS)  # without nodes the picture itself says so
+_CURRENT_WITHIN_S: Final = 20.0  # a healthy kind is confirmed every 8 s, and a slow server takes some seconds more
 _LOG_LIMIT_S: Final = 5.0
 _LOG_BYTES: Final = 64 * 1024
 
@@ -36,17 +38,31 @@ ReadSnapshot = Callable[[Api, str], Awaitable[SnapshotContent]]
 
 
 class ClusterSource:
-    """The page's source.  `namespaces` empty: all of them.  `run` keeps it current until it is cancelled."""
+    """The page's source.  `namespaces` empty: all of them.  `run` keeps it current until it is cancelled.
 
-    def __init__(self, api: Api, *, title: str, read_snapshot: ReadSnapshot, namespaces: tuple[str, ...] = ()) -> None:
+    `clock` runs evenly; `unix_clock` gives Unix time.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        title: str,
+        read_snapshot: ReadSnapshot,
+        namespaces: tuple[str, ...] = (),
+        clock: Callable[[], float] = time.monotonic,
+        unix_clock: Callable[[], float] = time.time,
+    ) -> None:
         self._api = api
         self._title = title
         self._read_snapshot = read_snapshot
         self._namespaces = namespaces
         narrowed = dict.fromkeys((kind for kind in _SHOWN if kind.is_namespaced), namespaces)
-        self._cache = ObjectCache(JobErrors(time.monotonic), namespaces=narrowed)
+        self._clock = clock
+        self._unix_clock = unix_clock
+        self._cache = ObjectCache(JobErrors(clock), namespaces=narrowed)
         self._reflector = Reflector(
-            api, self._cache, _SHOWN, now=time.monotonic, jitter=random.random, notify=self._handle_change
+            api, self._cache, _SHOWN, now=clock, jitter=random.random, notify=self._handle_change
         )
         self._events = EventLines(api, namespaces or (CLUSTER,), notify=self._handle_change)
         self._sorted: dict[Kind, tuple[Raw, ...]] = {}
@@ -68,18 +84,33 @@ class ClusterSource:
 
     @property
     def problem(self) -> str:
-        """Why jobs cannot be shown; empty where they can."""
-        found = {kind: problem for (kind, _), problem in self._reflector.problems.items()}
-        return found.get(TRAINING_JOBS, "")
+        """See `PageSource`: why no change arrives, or else which kind may not be listed, or cannot be yet."""
+        ages = self._ages_s()
+        silent = [one for one, age_s in ages.items() if age_s is not None and age_s > _CURRENT_WITHIN_S]
+        unlisted = [one for one, age_s in ages.items() if age_s is None]
+        awaited = [one for one in unlisted if one not in self._reflector.refused]
+        missed = [one for one in unlisted if one[0] in _LOOKED_FOR]
+        told = [
+            self._reflector.problems[one] for one in (*silent, *awaited, *missed) if one in self._reflector.problems
+        ]
+        return next(iter(told), "the API server has confirmed nothing for a while" if silent else "")
+
+    @property
+    def has_jobs(self) -> bool:
+        """True if the jobs have been listed, in all namespaces that are shown."""
+        return self._cache.is_synced((TRAINING_JOBS,))
 
     def documents(self) -> ClusterDocuments | None:
         """See `PageSource`: None until each kind has been listed, or refused."""
-        refused = {kind for kind, _ in self._reflector.problems}
-        if not all(self._cache.is_synced((kind,)) or kind in refused for kind in _SHOWN):
+        ages = self._ages_s()
+        unlisted = {one for one, age_s in ages.items() if age_s is None}
+        if unlisted - self._reflector.refused:
             return None
         self._take_changes()
+        oldest_s = max((age_s for age_s in ages.values() if age_s is not None), default=0.0)
+        is_current = oldest_s <= _CURRENT_WITHIN_S
         return ClusterDocuments(
-            now_s=time.time(),
+            now_s=self._unix_clock() - (0.0 if is_current else oldest_s),
             nodes=self._objects(NODES),
             pods=self._objects(PODS),
             jobs=self._objects(TRAINING_JOBS),
@@ -87,7 +118,10 @@ class ClusterSource:
             node_gpus=self._objects(NODE_GPUS),
             memo=self._memo,
             names=self._names,
-            is_complete=not self._namespaces and self._cache.is_synced((PODS,)) and PODS not in refused,
+            is_complete=not self._namespaces and self._cache.is_synced((PODS, NODES)),
+            unlisted=frozenset(kind.plural for kind, _ in unlisted),
+            is_current=is_current,
+            problem=self.problem,
         )
 
     def journal(self) -> Sequence[JournalLine]:
@@ -115,6 +149,15 @@ class ClusterSource:
         while version == self._version:
             await self._changed.wait()
         return self._version
+
+    def _ages_s(self) -> dict[tuple[Kind, str], float | None]:
+        """How long ago each kind of each source was confirmed; None for one that has never been listed."""
+        now_s, found = self._clock(), dict[tuple[Kind, str], float | None]()
+        for kind in _SHOWN:
+            for source in self._cache.sources(kind):
+                confirmed_at_s = self._cache.confirmed_at_s(kind, source)
+                found[kind, source] = None if confirmed_at_s is None else now_s - confirmed_at_s
+        return found
 
     def _handle_change(self) -> None:
         self._version += 1

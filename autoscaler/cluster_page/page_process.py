@@ -109,10 +109,9 @@ async def _serve(
 
 def _probes(source: ClusterSource) -> Mapping[str, Callable[[], Page]]:
     def readyz() -> Page:
-        if source.problem:
-            return Page(body=f"{source.problem}\n".encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)
-        if source.documents() is None:
-            return Page(body=b"not everything has been listed yet\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+        if not source.has_jobs or source.documents() is None:
+            told = source.problem or "not everything has been listed yet"
+            return Page(body=f"{told}\n".encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)
         return Page(body=b"ok\n")
 
     return {"/healthz": lambda: Page(body=b"ok\n"), "/readyz": readyz}

@@ -26,7 +26,7 @@ from autoscaler.page.rendering import render_live, render_page
 from autoscaler.page.request_checks import add_headers, request_checks
 from autoscaler.page.sampler import Sampler
 from autoscaler.snapshots import format_document, to_document
-from autoscaler.views.documents import Rights
+from autoscaler.views.documents import Rights, told_problem
 from autoscaler.views.view_memo import ViewMemo
 
 HEARTBEAT_S: Final = 10.0
@@ -214,6 +214,11 @@ class PageApp:
             "query": dict(topic.query),
             "live": live_address(page, topic) if page.is_live else "",
             "now_s": None if reading is None else reading.documents.now_s,
+            "problem": told_problem(self._source.problem, topic.rights)
+            if reading is None
+            else reading.documents.problem,
+            "is_current": reading is None or reading.documents.is_current,
+            "unlisted": frozenset() if reading is None else reading.documents.unlisted,
             "view": shown.view,
             **shown.drawings,
         }

@@ -20,6 +20,10 @@ class PageSource(Protocol):
     def title(self) -> str:
         """Name of the run or of the cluster, for people."""
 
+    @property
+    def problem(self) -> str:
+        """Why nothing, or not all, can be shown as it is now; empty where it can."""
+
     def documents(self) -> ClusterDocuments | None:
         """Return the objects as `edl get -o json` prints them now; None until everything has been listed once.
 

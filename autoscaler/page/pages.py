@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
 from autoscaler.errors import AutoscalerError
 from autoscaler.page.drawings.cluster_drawing import draw_bar, draw_cluster
 from autoscaler.page.drawings.curve_drawing import draw_curve
@@ -91,9 +92,11 @@ async def outlook_of(reading: Reading) -> PlanOutlook:
 
 
 async def show_job(reading: Reading) -> Shown:
-    """One job.  Raises 404."""
+    """One job.  Raises 404, 503 where the jobs cannot be listed."""
     key = f"{reading.arguments['namespace']}/{reading.arguments['name']}"
     job = next((one for one in job_views(reading.documents) if one.key == key), None)
+    if job is None and TRAINING_JOBS.plural in reading.documents.unlisted:
+        raise web.HTTPServiceUnavailable(text=f"Which jobs there are is not known: {reading.documents.problem}\n")
     if job is None:
         raise web.HTTPNotFound(text=f"There is no job {key}, or you may not see it.\n")
     pods = pods_of(all_pods(reading.documents), job)

@@ -45,10 +45,11 @@ def render_page(template: str, values: Mapping[str, Any]) -> str:
 
 
 def render_live(template: str, values: Mapping[str, Any]) -> str:
-    """Return its live part alone."""
+    """Return its live part alone, below what keeps it from being current."""
     found = _template(template)
     context = found.new_context(dict(values))
-    return "".join(found.blocks[LIVE](context))
+    told = _macros().not_current(values["problem"], values["is_current"], values["now_s"])
+    return "".join((told, *found.blocks[LIVE](context)))
 
 
 def to_instant(at_s: float) -> str:
@@ -59,6 +60,11 @@ def to_instant(at_s: float) -> str:
 def to_clock(at_s: float) -> str:
     """An instant for people, in UTC."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%H:%M:%S")
+
+
+@cache
+def _macros() -> Any:
+    return _template("macros.html").module
 
 
 def _template(name: str) -> Template:

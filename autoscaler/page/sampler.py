@@ -55,7 +55,7 @@ class Sampler:
     async def _take(self) -> float:
         """Take one sample and return what it cost, in seconds of a core."""
         documents = self._source.documents()
-        if documents is None:
+        if documents is None or not documents.is_current:  # else what is long past would count as now
             return 0.0
 
         def timed() -> tuple[ClusterSample | None, float]:

@@ -28,6 +28,9 @@ class Rights:
 
 
 EVERYTHING: Final = Rights(namespaces=None, can_read_nodes=True, can_plan=True)
+WITHHELD: Final = "the API server does not let this page read all of it, or does not answer"
+"""Said of a problem to viewers of a part: the problem itself may name other namespaces."""
+
 NOTHING_READABLE: Final = Rights(namespaces=frozenset(), can_read_nodes=False, can_plan=False)
 
 
@@ -37,7 +40,9 @@ class ClusterDocuments:
 
     `is_complete`: every pod is among them; what is not requested by one of them is free.  False after `readable` has
     left some out, and then nothing is known to be free.  `memo`: of views of these objects, and of those before them.
-    `names`: of the namespaces, where the source knows them.
+    `names`: of the namespaces, where the source knows them.  `unlisted`: plural names of kinds that the API server does
+    not let list, of which nothing is known.  `is_current` False: changes do not arrive, and `now_s` is when the API
+    server last confirmed all of it.  `problem`: why it is not current, or a kind that people look for is not listed.
     """
 
     now_s: float
@@ -49,6 +54,9 @@ class ClusterDocuments:
     is_complete: bool = True
     memo: ViewMemo = field(default_factory=ViewMemo, compare=False, repr=False)
     names: frozenset[str] | None = None
+    unlisted: frozenset[str] = frozenset()
+    is_current: bool = True
+    problem: str = ""
 
     def readable(self, rights: Rights) -> ClusterDocuments:
         """Return the objects that these rights cover."""
@@ -64,6 +72,7 @@ class ClusterDocuments:
             is_complete=self.is_complete and rights.namespaces is None,
             memo=self.memo.of_part(),
             names=None,
+            problem=told_problem(self.problem, rights),
         )
 
     def namespaces(self) -> frozenset[str]:
@@ -72,6 +81,11 @@ class ClusterDocuments:
             return self.names
         found = (*self.jobs, *self.deployments, *self.pods)
         return frozenset(text(one, "metadata", "namespace") for one in found)
+
+
+def told_problem(problem: str, rights: Rights) -> str:
+    """Return the problem as a viewer may read it."""
+    return problem if not problem or rights.namespaces is None else WITHHELD
 
 
 def readable_objects(objects: Iterable[Raw], rights: Rights) -> Iterable[Raw]:

@@ -169,6 +169,7 @@ class FixedSource:
     """A `PageSource` of fixed documents, which `change` replaces."""
 
     title = "test cluster"
+    problem = ""
 
     def __init__(self, documents, lines=(), *, snapshot=None, log=()):
         self._documents = documents

@@ -36,6 +36,11 @@ class RunPageSource:
         """Name of the run's folder."""
         return self._run.folder.root.name
 
+    @property
+    def problem(self) -> str:
+        """See `PageSource`: none, the API server is in this process."""
+        return ""
+
     def documents(self) -> ClusterDocuments | None:
         """See `PageSource`."""
         if not self._run.term.is_synced:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from aiohttp import web
 
 from autoscaler.page.page_app import event_of
 from autoscaler.page.pages import PAGES, Reading
@@ -24,6 +25,7 @@ from tests.harness.page_cluster import (
     node,
     pod,
     resize,
+    snapshot_of_job,
 )
 
 HOSTILE = (
@@ -102,6 +104,9 @@ async def shown(page, source, *, arguments=(), query=(), whole=True):
         "query": dict(query),
         "live": "/live/now",
         "now_s": NOW_S,
+        "problem": source.documents().problem,
+        "is_current": source.documents().is_current,
+        "unlisted": source.documents().unlisted,
         "view": found.view,
         **found.drawings,
     }
@@ -135,6 +140,34 @@ async def test_a_page_without_anything_says_so(page):
         return
     html = await shown(page, FixedSource(ClusterDocuments(now_s=NOW_S)))
     assert "notice" in html
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+async def test_a_page_of_old_data_says_since_when_and_why(page, whole):
+    """On each page, as it is opened and as its stream renews it."""
+    old = replace(demo_documents(), is_current=False, problem="the VPN is <gone>")
+    source = FixedSource(old, demo_lines(), snapshot=snapshot_of_job())
+    html = await shown(page, source, arguments={"namespace": "team", "name": "digits-b"}, whole=whole)
+    assert re.search(r"Not current since <time [^>]*>\d\d:\d\d:\d\d UTC</time>: the VPN is &lt;gone&gt;", html)
+
+
+@pytest.mark.parametrize("name", ["now", "waiting"])
+async def test_what_could_not_be_listed_is_not_called_none(name):
+    page = next(one for one in PAGES if one.name == name)
+    documents = ClusterDocuments(now_s=NOW_S, unlisted=frozenset({"trainingjobs", "pods"}), problem="jobs: forbidden")
+    html = await shown(page, FixedSource(documents))
+    assert "Not all is known: jobs: forbidden" in html
+    assert "There is no job" not in html
+    assert "None" not in html
+    assert "not known." in html.lower()
+
+
+async def test_a_job_of_an_unknown_list_is_not_called_absent():
+    page = next(one for one in PAGES if one.name == "job")
+    documents = ClusterDocuments(now_s=NOW_S, unlisted=frozenset({"trainingjobs"}), problem="jobs: forbidden")
+    with pytest.raises(web.HTTPServiceUnavailable):
+        await shown(page, FixedSource(documents), arguments={"namespace": "team", "name": "digits"})
 
 
 async def test_the_live_part_is_the_part_of_the_page_that_changes():

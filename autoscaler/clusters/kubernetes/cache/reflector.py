@@ -21,7 +21,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Api, EventType, Scope
-from autoscaler.clusters.kubernetes.api.errors import ExpiredError, ThrottledError, UnavailableError
+from autoscaler.clusters.kubernetes.api.errors import (
+    ExpiredError,
+    ForbiddenError,
+    NotFoundError,
+    ThrottledError,
+    UnavailableError,
+)
 from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.clusters.kubernetes.cache.object_cache import CLUSTER, ObjectCache
 from autoscaler.errors import ClusterError
@@ -58,6 +64,7 @@ class Reflector:
         policy: WatchPolicy | None = None,
     ) -> None:
         self.problems: Final[dict[tuple[Kind, str], str]] = {}  # why a kind and source is not followed now
+        self.refused: Final[set[tuple[Kind, str]]] = set()  # of these: no right to it, or no such kind
         self._api = api
         self._store = store
         self._followed = [(kind, source) for kind in kinds for source in store.sources(kind)]
@@ -117,8 +124,11 @@ class Reflector:
         if (kind, source) not in self.problems and not isinstance(error, ExpiredError):
             log.warning("%s are not followed%s: %s", kind.plural, source and f" in {source}", error)
         self.problems[kind, source] = str(error)
+        if isinstance(error, ForbiddenError | NotFoundError):
+            self.refused.add((kind, source))
 
     def _clear_problem(self, kind: Kind, source: str) -> None:
+        self.refused.discard((kind, source))
         if self.problems.pop((kind, source), None) is not None:
             log.info("%s are followed again%s", kind.plural, source and f" in {source}")
 
