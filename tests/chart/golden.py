@@ -13,7 +13,7 @@ import yaml
 from tests.chart.rendering import VALUE_SETS, render_set
 
 GOLDEN: Final = Path(__file__).with_name("golden")
-RBAC_SETS: Final = ("default", "namespaced")
+RBAC_SETS: Final = ("default", "namespaced", "page-namespaced")
 
 Key = tuple[str, str, str]
 

@@ -83,6 +83,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
         },
         "networkPolicy": {"pageFrom": [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}]},
     },
+    "page-namespaced": {"namespaces": ["research", "vision"], "page": {"enabled": True}},
     "bare": {
         "crd": {"install": False},
         "rbac": {"create": False, "aggregate": False, "plannerView": False},

@@ -69,6 +69,10 @@ BAD = {
         {"etcd": {"external": {"endpoints": ["https://etcd:2379"], "password": True}}},
         "etcd.external.secretName: is missing",
     ),
+    "ingress of the page without TLS": (
+        {"page": {"enabled": True, "ingress": {"enabled": True, "host": "edl.example"}}},
+        "page.ingress.tlsSecretName: is missing",
+    ),
     "no account": ({"serviceAccount": {"create": False}}, "serviceAccount.name: name the account"),
 }
 
@@ -79,6 +83,12 @@ def test_a_bad_value_is_refused_by_its_path(case):
     with pytest.raises(RefusedValuesError) as refused:
         render(values)
     assert words in str(refused.value)
+
+
+def test_an_ingress_of_the_page_without_a_certificate_has_to_be_confirmed():
+    ingress = {"enabled": True, "host": "edl.example", "tlsEndsElsewhere": True}
+    rendered = render({"page": {"enabled": True, "ingress": ingress}})
+    assert "Ingress" in {thing["kind"] for thing in rendered}
 
 
 def test_no_object_takes_unknown_keys():

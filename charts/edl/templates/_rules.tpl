@@ -93,7 +93,7 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
 {{/* What the page may do: read what it shows, and ask whose token it is given and what that user may read. */}}
 {{- define "edl.rules.page.cluster" -}}
 - apiGroups: [""]
-  resources: [nodes, pods]
+  resources: [nodes]
   verbs: [list, watch]
 - apiGroups: [edl.dev]
   resources: [nodegpus]
@@ -107,6 +107,9 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
 {{- end }}
 
 {{- define "edl.rules.page.namespace" -}}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, watch]
 - apiGroups: [edl.dev]
   resources: [trainingjobs]
   verbs: [list, watch]
