@@ -117,7 +117,7 @@ class PageApp:
             with self._hub.follow(topic) as part:
                 response = web.StreamResponse(headers=STREAM_HEADERS)
                 await response.prepare(request)
-                with suppress(ConnectionResetError, TimeoutError):
+                with suppress(ConnectionResetError):
                     await response.write(f"retry: {retry_ms(self._hub.viewers)}\n\n".encode())
                     await self._send_parts(request, response, topic, part)
                 return response
@@ -137,8 +137,13 @@ class PageApp:
                 checked_at_s = loop.time()
             data = b": nothing new\n\n" if number is None else event_of(number, part.html)
             sent = sent if number is None else number
-            async with asyncio.timeout(WRITE_LIMIT_S):
-                await response.write(data)
+            try:
+                async with asyncio.timeout(WRITE_LIMIT_S):
+                    await response.write(data)
+            except TimeoutError:
+                if request.transport is not None:
+                    request.transport.abort()  # to close it would wait for a client that does not read
+                return
 
     async def _snapshot(self, request: web.Request) -> web.Response:
         """The snapshot as a file, as `edl snapshot save` writes it: the whole bug report about a decision."""

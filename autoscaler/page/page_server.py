@@ -17,6 +17,9 @@ from autoscaler.page.token_access import PARAMETER, TokenAccess, new_token
 LOOPBACK: Final = "127.0.0.1"
 LONGEST_LINE: Final = 8_190  # bytes of a request's first line, and of one of its headers
 SHUTDOWN_S: Final = 1.0
+KEEP_ALIVE_S: Final = 30.0
+"""A connection without a whole request for so long is closed: its request's head is overdue, or nobody needs it."""
+
 BACKLOG: Final = 64
 
 
@@ -47,6 +50,7 @@ async def serving(page: PageApp, listening: socket.socket) -> AsyncIterator[None
         max_line_size=LONGEST_LINE,
         max_field_size=LONGEST_LINE,
         shutdown_timeout=SHUTDOWN_S,
+        keepalive_timeout=KEEP_ALIVE_S,
         handler_cancellation=True,
     )
     await runner.setup()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import aiohttp
 
-from autoscaler.page import live_stream, page_app
+from autoscaler.page import live_stream, page_app, page_server
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_server import serve_locally, serving
 from autoscaler.page.request_checks import LOOPBACK_HOSTS
@@ -160,6 +160,38 @@ async def test_more_viewers_than_allowed_are_told_so(source):
             async with client.get(base + "/live/now") as second:
                 assert second.status == 503
             first.close()
+
+
+async def test_a_viewer_that_does_not_read_is_cut(source, monkeypatch):
+    """Its connection is gone with what was to be sent, and its place is free."""
+    monkeypatch.setattr(page_app, "WRITE_LIMIT_S", 0.1)
+    source.change(replace(demo_documents(), jobs=tuple(job(f"j{n}", message="x" * 5_000) for n in range(100))))
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as viewer:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        viewer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        page = PageApp(source, TokenAccess("secret", 1), PageSettings(hosts=LOOPBACK_HOSTS))
+        async with serving(page, listening):
+            viewer.connect(listening.getsockname())
+            viewer.sendall(b"GET /live/now HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\r\n")
+            viewer.setblocking(False)
+            loop, got = asyncio.get_running_loop(), 0
+            async with asyncio.timeout(DEADLINE_S):
+                for wanted in (1, 0):
+                    while page.viewers != wanted:  # noqa: ASYNC110 - it tells of no change
+                        await asyncio.sleep(0.005)
+                while data := await loop.sock_recv(viewer, 65_536):
+                    got += len(data)
+            assert got < 300_000, "the rest was kept for it"
+
+
+async def test_a_request_whose_head_does_not_end_is_cut(source, monkeypatch):
+    monkeypatch.setattr(page_server, "KEEP_ALIVE_S", 0.1)
+    async with serve_locally(source) as address, asyncio.timeout(DEADLINE_S):
+        port = int(address.partition("/?")[0].rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost:")
+        assert await reader.read() == b""
+        writer.close()
 
 
 async def test_an_open_stream_does_not_hold_up_the_end(source):
