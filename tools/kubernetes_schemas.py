@@ -30,6 +30,7 @@ KINDS: Final = (
     "io.k8s.api.core.v1.Secret",
     "io.k8s.api.core.v1.Service",
     "io.k8s.api.core.v1.ServiceAccount",
+    "io.k8s.api.networking.v1.Ingress",
     "io.k8s.api.networking.v1.NetworkPolicy",
     "io.k8s.api.policy.v1.PodDisruptionBudget",
     "io.k8s.api.rbac.v1.ClusterRole",
