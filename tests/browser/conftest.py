@@ -13,8 +13,9 @@ PATIENCE_MS = 30_000
 
 @pytest.fixture(scope="session")
 def browser():
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - where the tests are not left out
+    from playwright.sync_api import expect, sync_playwright  # noqa: PLC0415 - where the tests are not left out
 
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         yield launched

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.page import sampler
+from autoscaler.page import live_stream, sampler
 from autoscaler.views.documents import ClusterDocuments
 from tests.harness.page_cluster import (
     NOW_S,
@@ -151,6 +151,8 @@ def test_a_question_is_answered_on_the_same_page(served, open_page):
 def test_the_last_hour_is_drawn_while_it_goes_by(serve, open_page, monkeypatch):
     """From the second sample on, without a reload."""
     monkeypatch.setattr(sampler, "EVERY_S", 0.05)
+    monkeypatch.setattr(sampler, "SHARE", 1.0)
+    monkeypatch.setattr(live_stream, "REFRESH_S", 0.5)
 
     class MovingSource(FixedSource):
         def documents(self):
@@ -160,7 +162,6 @@ def test_the_last_hour_is_drawn_while_it_goes_by(serve, open_page, monkeypatch):
     moving = serve(MovingSource(demo_documents()))
     page = open_page(moving.address)
     page.goto(moving.base + "/time")
-    moving.change(demo_documents())
     expect(page.get_by_role("img", name="cores that web and each job held over time")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="digits-a")).to_contain_text("3.8 cores")
 
