@@ -31,7 +31,7 @@ def page_server(*, log_level: str, **options: Any) -> None:
     A viewer is known by a token of the cluster's in the header Authorization.  The chart starts it with page.enabled.
 
     \b
-    edl page-server --kubeconfig FILE --listen 127.0.0.1:8090 --probes 127.0.0.1:8091
+    edl page-server --kubeconfig FILE --listen 127.0.0.1:8090
     """  # noqa: D301 - click keeps the lines after this mark as they are
     import asyncio  # noqa: PLC0415 - not for --help
 
