@@ -84,8 +84,11 @@ def test_a_field_means_the_same_in_a_file_and_on_the_api_server(where):
 
 
 def test_an_object_with_defaults_inside_is_there_when_it_is_left_out():
-    """The API server fills in the defaults of fields only below an object that exists."""
+    """The API server fills in defaults of fields only below an object that is there; without `group` a job is none."""
     for where, (model, crd, _) in FIELDS.items():
+        if where == "spec.group":
+            assert "default" not in crd
+            continue
         inner = crd.get("properties", {}).values()
         if model["type"] == "object" and "required" not in crd and any("default" in field for field in inner):
             assert crd["default"] == {}, where
