@@ -50,6 +50,7 @@ UNTOLD = frozenset(
         *("_where", "count_error"),  # of the metric by which this test is told
         *("_discard", "_end_handling"),  # ends of tasks, told by the event loop
         *(
+            "consent_of",
             "trim_named",
             "trim_job",
             "trim_workload",
