@@ -73,7 +73,7 @@ class LivePart:
 class LiveHub:
     """All topics that somebody follows."""
 
-    def __init__(self, source: PageSource, render: Render, *, most_viewers: int = MOST_VIEWERS) -> None:
+    def __init__(self, source: PageSource, render: Render, *, most_viewers: int) -> None:
         self._source = source
         self._render = render
         self._most = most_viewers

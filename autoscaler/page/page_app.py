@@ -18,7 +18,7 @@ from urllib.parse import quote
 from aiohttp import web
 
 from autoscaler.page.access import Access
-from autoscaler.page.live_stream import LiveHub, LivePart, Topic
+from autoscaler.page.live_stream import MOST_VIEWERS, LiveHub, LivePart, Topic
 from autoscaler.page.page_source import PageSource
 from autoscaler.page.pages import PAGES, PageSpec, Reading, Shown
 from autoscaler.page.planner_questions import PlannerQuestions
@@ -56,7 +56,7 @@ class PageSettings:
     """Settings of a page.  `hosts`: names, without port, under which it may be asked for; `most_viewers`: at a time."""
 
     hosts: frozenset[str]
-    most_viewers: int = 500
+    most_viewers: int = MOST_VIEWERS
 
 
 class PageApp:

@@ -17,7 +17,7 @@ from tests.property.planner_cases import Driver
 from tests.property.planner_checks import can_place, free_on, is_over_quota, pods_of_step
 from tests.property.planner_draws import clusters, gated_policies, open_policies, policies, stories
 
-DEPTH = settings.default.max_examples / 100  # 0.5 in `make test`, 10 in the deep profile
+DEPTH = max(1, settings.default.max_examples / 100)  # 1 in `make test`, 10 in the deep profile
 
 
 def smaller(change, moment, missing):  # noqa: C901 - one case for each
