@@ -1,7 +1,8 @@
-"""The experiments: `python -m experiments list | run [NAME ...] | report`.
+"""The experiments: `python -m experiments list | run [NAME ...] | report | page`.
 
 `run` simulates passes and stores each; after an interruption it resumes, as long as the code is unchanged.  `report`
-draws the figures and writes `docs/reports/experiments.md` from stored passes.
+draws the figures and writes `docs/reports/experiments.md` from stored passes.  `page`, which `report` does too, makes
+`docs/reports/experiments.html` of the reports that are there.
 """
 
 from __future__ import annotations
@@ -38,10 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return print_list(is_json=given.json)
             case "run":
                 return run(given)
+            case "page":
+                return write_page()
             case _:
                 from experiments.reporting.write_report import write_report  # noqa: PLC0415 - matplotlib takes half a second
 
-                return write_report(ResultStore(given.version or read_version(), given.results), given.seed)
+                write_report(ResultStore(given.version or read_version(), given.results), given.seed)
+                return write_page()
     except ExperimentError as error:
         print(f"experiments: {error}", file=sys.stderr)
         return FAILED if isinstance(error, ProcessLostError) else REFUSED
@@ -66,6 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
     reporting = commands.add_parser("report", help="figures, tables and summary.json from stored passes")
     reporting.add_argument("--version", help="version of the results (default: the present code)")
     reporting.add_argument("--seed", type=not_negative, help="seed of the passes (default: the only one)")
+    commands.add_parser("page", help="docs/reports/experiments.html of the reports that are there")
     for command in (running, reporting):
         command.add_argument("--results", type=Path, default=RESULTS, help=argparse.SUPPRESS)
     return parser
@@ -117,6 +122,14 @@ def run(arguments: argparse.Namespace) -> int:
             progress.update(bar, advance=1, description=name_of(done.task))
             print_pass(done, progress.console, is_json=arguments.json)
     return FAILED if failed else 0
+
+
+def write_page() -> int:
+    """Write the HTML page of the reports."""
+    from experiments.reporting.html_report import write_html  # noqa: PLC0415 - `run` needs no Markdown
+
+    print(f"page: {write_html()}")
+    return 0
 
 
 def select(scenarios: Sequence[Scenario], selection: Selection) -> list[Task]:

@@ -55,6 +55,8 @@ POLICY: Final = replace(LOCAL_POLICY, down_window_s=4.0, victim_age_s=4.0)
 PAGE_HINT: Final = (
     "to watch a run in a browser: the line 'page: http://127.0.0.1:...' at its start (edl run --page, see docs/page.md)"
 )
+REPORT_HINT: Final = "how EDL compares with the system of 2017, as a page: {address}"
+REPORT: Final = Path(__file__).resolve().parents[2] / "docs" / "reports" / "experiments.html"
 
 LIMIT_FACTOR: Final = 2.5  # times the load's duration: then the demo is stopped, and says so
 
@@ -195,6 +197,7 @@ class _Demo:
         print_outcome(outcome, is_json=self._options.is_json)
         if not self._options.is_json:
             print(PAGE_HINT)
+            print(REPORT_HINT.format(address=REPORT.as_uri()))
         return Exit.OK if outcome.is_sound else Exit.FAILED
 
     async def _drive(self, run: LocalRun) -> None:

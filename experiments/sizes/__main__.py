@@ -33,9 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     trace = run_trace(given.jobs, given.hours, given.nodes, given.seeds, given.workers)
     results = {"knees": run_knees(), "trace": trace, "cases": run_cases(given.workers)}
+    from experiments.reporting.html_report import write_html  # noqa: PLC0415 - only a finished run needs them
     from experiments.sizes.report import write_report  # noqa: PLC0415 - matplotlib takes half a second
 
     write_report(results)
+    write_html()
     return 0
 
 
