@@ -50,6 +50,7 @@ from autoscaler.operator.controllers.status_writer import PROGRESS_EVERY_S, Stat
 from autoscaler.operator.idle.idle_reclaimer import IdleReclaimer
 from autoscaler.operator.idle.pod_consents import PodConsents
 from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.notices.notice_queue import Channel, NoticeQueue
 from autoscaler.operator.notices.notice_settings import NoticeSettings
 from autoscaler.operator.notices.notice_watch import NoticeWatch
 from autoscaler.operator.store.consent_objects import ConsentObjects
@@ -305,11 +306,17 @@ class LeaderTerm:
         )
 
     def _make_notices(self, settings: NoticeSettings, wall_s: Callable[[], float]) -> NoticeWatch:
+        from autoscaler.operator.notices.mail import Mail  # noqa: PLC0415 - with smtplib
         from autoscaler.operator.notices.webhook import Webhook  # noqa: PLC0415 - with the HTTP client
 
+        channels: list[Channel] = []
+        if settings.webhook is not None:
+            channels.append(Webhook(settings.webhook, page=settings.page))
+        if settings.mail is not None:
+            channels.append(Mail(settings.mail, page=settings.page))
         idle = self.idle
         return NoticeWatch(
-            Webhook(settings),
+            [NoticeQueue(channel) for channel in channels],
             settings.rule,
             jobs=lambda: self.cache.objects(TRAINING_JOBS).values(),
             others=(lambda: ()) if idle is None else idle.occasions,

@@ -57,8 +57,8 @@ class Metrics:
         )
         self.notices_lost: Final = self._gauge(
             "edl_notices_lost",
-            "Notices of this leader that nobody gets: the webhook did not take them, or they waited until they were no "
-            "news.",
+            "Notices of this leader that a channel does not get: it did not take them, or they waited until they were "
+            "no news.",
         )
         self._calls = self._counter("edl_api_calls", "Requests to the API server.", ("verb", "kind", "outcome"))
         self._decisions = self._counter(

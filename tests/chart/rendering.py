@@ -45,7 +45,21 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
             "dashboards": {"enabled": True},
         }
     },
-    "notified": {"notices": {"existingSecret": "chat", "format": "slack"}},
+    "notified": {
+        "notices": {
+            "existingSecret": "chat",
+            "format": "slack",
+            "page": "https://edl.example",
+            "mail": {
+                "server": "mail.example:2525",
+                "from": "edl@example.org",
+                "to": ["ml@example.org", "ops@example.org"],
+                "user": "edl",
+                "existingSecret": "mail",
+                "caKey": "ca.crt",
+            },
+        }
+    },
     "placed": {
         "image": {"repository": "registry.example/edl", "digest": f"sha256:{'0' * 64}", "pullPolicy": "Never"},
         "imagePullSecrets": ["registry"],

@@ -20,6 +20,8 @@ FREE = {"global", "nodeAffinity", "podAffinity", "podAntiAffinity"} | {
 }
 """Helm's own, and what the API server judges."""
 
+MAIL = {"server": "mail.example", "from": "edl@example.org", "to": ["ml@example.org"]}
+
 BAD = {
     "unknown key": ({"replicas": 2}, "replicas"),
     "unknown key inside": ({"operator": {"replica": 2}}, "/operator"),
@@ -73,6 +75,16 @@ BAD = {
         {"page": {"enabled": True, "ingress": {"enabled": True, "host": "edl.example"}}},
         "page.ingress.tlsSecretName: is missing",
     ),
+    "mail without addresses": ({"notices": {"mail": {"server": "mail.example"}}}, "notices.mail: needs from and to"),
+    "mail's password in clear": (
+        {"notices": {"mail": MAIL | {"user": "edl", "existingSecret": "mail", "tls": "none"}}},
+        "notices.mail.tls: is none",
+    ),
+    "mail without its secret": (
+        {"notices": {"mail": MAIL | {"user": "edl"}}},
+        "notices.mail.existingSecret: is missing",
+    ),
+    "receiver of mail": ({"notices": {"mail": {"to": ["Ann <ann@example.org>"]}}}, "/notices/mail/to/0"),
     "no account": ({"serviceAccount": {"create": False}}, "serviceAccount.name: name the account"),
 }
 

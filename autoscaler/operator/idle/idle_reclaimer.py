@@ -142,6 +142,7 @@ class IdleReclaimer:
             due_unix_s=at_unix_s,
             reason="IdleGpus",
             message=f"nothing computes on them, and {notice.for_whom} waits for them; they are given back at {due}",
+            again_after_s=self._policy.idle_notice_s / 2,  # so that it is told before each deed
         )
 
     async def _act_on(self, name: PodName, reclaim: IdleReclaim) -> bool:

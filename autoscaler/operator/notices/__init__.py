@@ -1,4 +1,5 @@
-"""Notices to people's chat: which are due is decided in `due_notices`, what they look like in `messages`.
+"""Notices to people's chat and mail: which are due is decided in `due_notices`, what they look like in `messages`.
 
-`webhook` sends them, and `notice_watch` looks for occasions while an operator leads.
+`webhook` and `mail` bring them, each with a `notice_queue`, and `notice_watch` looks for occasions while an operator
+leads.
 """

@@ -25,7 +25,11 @@ class NoticeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occasion:
-    """Occasion for a notice.  Instants are Unix times; `due_unix_s` is when to tell, `since_unix_s` when it began."""
+    """Occasion for a notice.  Instants are Unix times; `due_unix_s` is when to tell, `since_unix_s` when it began.
+
+    `again_after_s`: after it was told, no other occasion of this kind is told of this object for so long; what comes
+    and goes, as a decision on unused GPUs may with each plan, would fill the channel with one pod.
+    """
 
     kind: NoticeKind
     namespace: str
@@ -35,11 +39,17 @@ class Occasion:
     due_unix_s: float
     reason: str = ""
     message: str = ""
+    again_after_s: float = 0.0
+
+    @property
+    def subject(self) -> str:
+        """The same for all occasions of one kind of one object."""
+        return f"{self.kind.value}/{self.uid}"
 
     @property
     def key(self) -> str:
         """The same for the same occasion at every look and of every operator; receivers may compare it too."""
-        return f"{self.kind.value}/{self.uid}/{int(self.since_unix_s)}"
+        return f"{self.subject}/{int(self.since_unix_s)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +68,7 @@ class NoticeRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeHistory:
-    """What was told: until when each key is remembered, and how many notices may go at `counted_unix_s`.
+    """What was told: until when each key and subject is remembered, and how many notices may go at `counted_unix_s`.
 
     `turns`: when each namespace had its last notice, as long as that is news.  `held_back`: keys that were due at the
     last look and not told.
@@ -97,11 +107,15 @@ def plan_notices(
     counted_unix_s = max(now_unix_s, history.counted_unix_s)
     turns = {one: at_unix_s for one, at_unix_s in history.turns.items() if counted_unix_s < at_unix_s + rule.news_s}
     untold = {one.key: one for one in occasions if one.key not in history.told}.values()
-    due = [one for one in untold if one.due_unix_s <= now_unix_s < one.due_unix_s + rule.news_s]
+    due = [
+        one for one in untold if one.due_unix_s <= now_unix_s < one.due_unix_s + rule.news_s and one.subject not in told
+    ]
     ordered = _in_turn(due, turns)
     sent, held_back = tuple(ordered[: int(left)]), ordered[int(left) :]
     after = NoticeHistory(
-        told=told | {one.key: one.due_unix_s + rule.news_s for one in sent},
+        told=told
+        | {one.key: one.due_unix_s + rule.news_s for one in sent}
+        | {one.subject: now_unix_s + one.again_after_s for one in sent if one.again_after_s},
         turns=turns | {one.namespace: counted_unix_s for one in sent},
         held_back=frozenset(one.key for one in held_back),
         left=left - len(sent),

@@ -1,10 +1,10 @@
-"""The watch for occasions of notices: every few seconds it looks at all jobs, and offers what is due to the webhook."""
+"""The watch for occasions of notices: every few seconds it looks at all jobs, and tells what is due."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from autoscaler.clusters.kubernetes.objects.fields import Raw, key_of
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class NoticeSink(Protocol):
-    """Sender of notices: `webhook`.  `dropped` counts notices that nobody will get."""
+    """Sender of notices to one channel: `notice_queue`.  `dropped` counts notices that its channel will not get."""
 
     dropped: int
 
@@ -40,7 +40,7 @@ class NoticeWatch:
 
     def __init__(
         self,
-        sink: NoticeSink,
+        sinks: Sequence[NoticeSink],
         rule: NoticeRule,
         *,
         jobs: Callable[[], Iterable[Raw]],
@@ -48,7 +48,7 @@ class NoticeWatch:
         errors: JobErrors,
         wall_s: Callable[[], float],
     ) -> None:
-        self._sink, self._rule, self._wall_s = sink, rule, wall_s
+        self._sinks, self._rule, self._wall_s = tuple(sinks), rule, wall_s
         self._jobs, self._others, self._errors = jobs, others, errors
         self._history = NoticeHistory()
         self._expired = 0
@@ -56,13 +56,17 @@ class NoticeWatch:
 
     @property
     def lost(self) -> int:
-        """How many notices nobody will get: the sink dropped them, or they were held back until they were no news."""
-        return self._sink.dropped + self._expired
+        """How many notices a channel will not get, each channel counted for itself.
+
+        It did not take them, or they were held back until they were no news.
+        """
+        return sum(sink.dropped for sink in self._sinks) + self._expired * len(self._sinks)
 
     async def run(self) -> None:
         """Look, and send, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._sink.run(), name="webhook")
+            for sink in self._sinks:
+                tasks.create_task(sink.run(), name="notices to a channel")
             while True:
                 self.look()
                 await asyncio.sleep(LOOK_EVERY_S)
@@ -87,4 +91,5 @@ class NoticeWatch:
                 one.name,
             )
         for notice in plan.notices:
-            self._sink.offer(notice)
+            for sink in self._sinks:
+                sink.offer(notice)

@@ -129,3 +129,18 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* Address of the page for links in notices; empty: there are none. */}}
+{{- define "edl.noticesPage" -}}
+{{- if .Values.notices.page }}
+{{- .Values.notices.page }}
+{{- else if and .Values.page.enabled .Values.page.ingress.enabled }}
+{{- printf "https://%s" .Values.page.ingress.host }}
+{{- end }}
+{{- end }}
+
+{{/* Port of the mail server: its own, or the usual one of its encryption. */}}
+{{- define "edl.mailPort" -}}
+{{- $port := regexFind ":[0-9]+$" .Values.notices.mail.server | trimPrefix ":" }}
+{{- default (get (dict "starttls" "587" "tls" "465" "none" "25") .Values.notices.mail.tls) $port }}
+{{- end }}

@@ -8,7 +8,8 @@ from aiohttp import web
 
 from autoscaler.operator.notices.due_notices import NoticeKind, Occasion
 from autoscaler.operator.notices.messages import NoticeFormat, make_body
-from autoscaler.operator.notices.notice_settings import NoticeSettings
+from autoscaler.operator.notices.notice_queue import NoticeQueue
+from autoscaler.operator.notices.notice_settings import NoticeSettings, WebhookSettings
 from autoscaler.operator.notices.webhook import AddressError, Webhook, post_json
 from tests.harness.waiting import wait_for_async
 from tests.unit.operator.term import Term
@@ -58,10 +59,10 @@ async def receiving():
 
 
 async def deliver(address, tmp_path, form=NoticeFormat.JSON):
-    """The webhook, after it has done with one notice."""
+    """The webhook's queue, after it has done with one notice."""
     file = tmp_path / "address"
     file.write_text(address)
-    webhook = Webhook(NoticeSettings(address_file=file, form=form), sleep=lambda _: asyncio.sleep(0))
+    webhook = NoticeQueue(Webhook(WebhookSettings(address_file=file, form=form)), sleep=lambda _: asyncio.sleep(0))
     webhook.offer(NOTICE)
     task = asyncio.create_task(webhook.run())
     async with asyncio.timeout(60):
@@ -85,7 +86,8 @@ async def test_a_leader_tells_of_a_job_that_failed(tmp_path):
     async with receiving() as receiver:
         file = tmp_path / "address"
         file.write_text(f"{receiver.url}/hook")
-        term = Term(notices=NoticeSettings(address_file=file), spec={"runPolicy": {"activeDeadlineSeconds": 5}})
+        settings = NoticeSettings(webhook=WebhookSettings(address_file=file))
+        term = Term(notices=settings, spec={"runPolicy": {"activeDeadlineSeconds": 5}})
         await term.step(40)
         assert term.told("Failed") == ("True", "DeadlineExceeded")
         watching = asyncio.create_task(term.leading.notices.run())

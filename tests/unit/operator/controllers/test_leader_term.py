@@ -13,7 +13,7 @@ from autoscaler.domain import JobState, Policy, Reclaim
 from autoscaler.fault_isolation import object_key
 from autoscaler.operator.metrics import ERRORS_KEPT_S, Metrics
 from autoscaler.operator.notices.due_notices import NoticeRule
-from autoscaler.operator.notices.notice_settings import NoticeSettings
+from autoscaler.operator.notices.notice_settings import NoticeSettings, WebhookSettings
 from tests.unit.clusters.kubernetes.fake_controllers import add_job
 from tests.unit.clusters.kubernetes.raw_objects import condition, raw_job, template
 from tests.unit.operator.bench import JOB
@@ -66,7 +66,7 @@ async def test_a_scrape_shows_the_last_view_and_builds_none():
 async def test_notices_that_wait_or_are_lost_are_counted_and_logged(tmp_path, caplog):
     """Nobody would know that a channel says less than what happens."""
     rule = NoticeRule(burst=0)
-    settings = NoticeSettings(address_file=tmp_path / "address", rule=rule)
+    settings = NoticeSettings(webhook=WebhookSettings(address_file=tmp_path / "address"), rule=rule)
     term = Term(notices=settings, spec={"runPolicy": {"activeDeadlineSeconds": 5}})
     await term.step(20)
     assert term.told("Failed") == ("True", "DeadlineExceeded")

@@ -91,6 +91,18 @@ def test_what_was_held_back_until_it_is_no_news_is_lost_and_told_of_once():
     assert plan_notices(second.history, many, rule, NOW + 105).lost == ()
 
 
+@pytest.mark.parametrize(("again_after_s", "told"), [(0.0, 10), (40.0, 3)])
+def test_a_decision_that_comes_and_goes_does_not_fill_the_channel(again_after_s, told):
+    """Each time it is another occasion, of the same pod; another pod's is told meanwhile."""
+    rule, history, notices = replace(RULE, burst=100), NoticeHistory(), []
+    for second in range(0, 100, 10):
+        pod = occasion(1, due=NOW + second, kind=NoticeKind.GPUS_GIVEN_BACK)
+        plan = plan_notices(history, [replace(pod, again_after_s=again_after_s)], rule, NOW + second)
+        history, notices = plan.history, [*notices, *plan.notices]
+    assert len(notices) == told
+    assert plan_notices(history, [occasion(2, due=NOW + 90, kind=NoticeKind.GPUS_GIVEN_BACK)], rule, NOW + 90).notices
+
+
 LOOKS = st.lists(
     st.tuples(st.floats(-50, 200), st.sets(st.integers(0, 12))), min_size=1, max_size=25
 )  # seconds since the look before, and which occasions stand

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.operator.notices.due_notices import NoticeKind, NoticeRule, Occasion
-from autoscaler.operator.notices.messages import LONGEST_TEXT, NoticeFormat, make_body
+from autoscaler.operator.notices.messages import LONGEST_TEXT, NoticeFormat, make_body, make_mail
 from autoscaler.operator.notices.occasions import occasions_of_job
 
 FAILED = Occasion(
@@ -54,6 +54,48 @@ def test_teams_gets_a_card():
     assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
     texts = [block["text"] for block in attachment["content"]["body"]]
     assert texts[1:] == ["no data", "edl describe tj/digits -n team-a"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "address"),
+    [
+        (NoticeKind.JOB_FAILED, "https://edl.example/jobs/team-a/digits"),
+        (NoticeKind.JOB_WAITS, "https://edl.example/jobs/team-a/digits"),
+        (NoticeKind.GPUS_GIVEN_BACK, "https://edl.example/pods/team-a/digits"),
+    ],
+)
+def test_every_form_links_to_the_page_of_the_object(kind, address):
+    notice, page = replace(FAILED, kind=kind), "https://edl.example"
+    (attachment,) = make_body(notice, NoticeFormat.TEAMS, page=page)["attachments"]
+    assert make_body(notice, NoticeFormat.JSON, page=page)["page"] == address
+    assert make_body(notice, NoticeFormat.SLACK, page=page)["text"].split("\n")[-1] == address
+    assert [action["url"] for action in attachment["content"]["actions"]] == [address]
+    assert (
+        f": {address}\n" in make_mail(notice, sender="a@b.example", receivers=["c@d.example"], page=page).get_content()
+    )
+
+
+def test_a_mail_says_what_a_person_needs_and_a_second_one_is_known_by_its_id():
+    mail = make_mail(FAILED, sender="edl@b.example", receivers=["c@d.example", "e@f.example"])
+    assert mail["Subject"] == "Job team-a/digits has failed: BackoffLimitExceeded"
+    assert (mail["From"], mail["To"]) == ("edl@b.example", "c@d.example, e@f.example")
+    assert (mail["Auto-Submitted"], mail["Date"]) == ("auto-generated", "Fri, 15 Jan 2027 08:00:00 +0000")
+    assert mail.get_content().split("\n\n")[1:] == ["no data", "edl describe tj/digits -n team-a\n"]
+    ids = [make_mail(replace(FAILED, uid=uid), sender="a@b.example", receivers=["c@d"])["Message-ID"] for uid in "778"]
+    assert ids[0] == ids[1] != ids[2]
+
+
+@given(words=st.text(st.characters(), max_size=1500))
+def test_hostile_words_make_no_header_of_a_mail(words):
+    """Lone surrogates, line ends and controls included: it is sent, its headers are ours, and its lines are short."""
+    hostile = f"{words}\r\nBcc: all@d.example\n\n.\n{words}"
+    mail = make_mail(replace(FAILED, name=hostile, message=hostile), sender="a@b.example", receivers=["c@d.example"])
+    sent = bytes(mail)
+    head = sent.partition(b"\r\n\r\n")[0]
+    names = [line.partition(b":")[0] for line in head.split(b"\r\n") if not line.startswith((b" ", b"\t"))]
+    assert len(names) == len(set(names)) == 9
+    assert b"Bcc" not in names
+    assert max(map(len, sent.split(b"\r\n"))) < 998
 
 
 @pytest.mark.parametrize(

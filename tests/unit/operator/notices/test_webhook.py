@@ -9,9 +9,10 @@ from autoscaler.errors import InvalidSpecError
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.operator.notices.due_notices import NoticeKind, NoticeRule, Occasion
 from autoscaler.operator.notices.messages import NoticeFormat
-from autoscaler.operator.notices.notice_settings import NoticeSettings, read_notice_settings
+from autoscaler.operator.notices.notice_queue import ATTEMPTS, MOST_QUEUED, NoticeQueue
+from autoscaler.operator.notices.notice_settings import NoticeSettings, WebhookSettings, read_notice_settings
 from autoscaler.operator.notices.notice_watch import NoticeWatch
-from autoscaler.operator.notices.webhook import ATTEMPTS, MOST_QUEUED, AddressError, Webhook, post_json, read_address
+from autoscaler.operator.notices.webhook import AddressError, Webhook, post_json, read_address
 
 SECRET = "https://hooks.example/T0/SECRET"
 
@@ -52,8 +53,8 @@ def address(tmp_path):
 
 
 async def send(receiver, address, *notices):
-    """The webhook, after it has done with all of these."""
-    webhook = Webhook(NoticeSettings(address_file=address), post=receiver.post, sleep=receiver.sleep)
+    """The webhook's queue, after it has done with all of these."""
+    webhook = NoticeQueue(Webhook(WebhookSettings(address_file=address), post=receiver.post), sleep=receiver.sleep)
     for one in notices:
         webhook.offer(one)
     task = asyncio.create_task(webhook.run())
@@ -146,7 +147,7 @@ async def test_a_notice_that_cannot_be_sent_for_any_reason_ends_nothing(address,
 
 
 def test_more_than_can_wait_is_dropped(address):
-    webhook = Webhook(NoticeSettings(address_file=address))
+    webhook = NoticeQueue(Webhook(WebhookSettings(address_file=address)))
     assert all(webhook.offer(notice(number)) for number in range(MOST_QUEUED))
     assert not webhook.offer(notice())
     assert webhook.dropped == 1
@@ -155,10 +156,21 @@ def test_more_than_can_wait_is_dropped(address):
 def test_settings_are_checked(tmp_path):
     assert read_notice_settings({}) is None
     told = {"EDL_NOTICES_ADDRESS_FILE": str(tmp_path / "a")}
-    assert read_notice_settings(told) == NoticeSettings(address_file=tmp_path / "a")
-    more = read_notice_settings(told | {"EDL_NOTICES_FORMAT": "slack", "EDL_NOTICES_WAIT_S": "60"})
-    assert more == NoticeSettings(address_file=tmp_path / "a", form=NoticeFormat.SLACK, rule=NoticeRule(wait_s=60.0))
-    for name, value in (("EDL_NOTICES_FORMAT", "mail"), ("EDL_NOTICES_WAIT_S", "-1"), ("EDL_NOTICES_WAIT_S", "1h")):
+    assert read_notice_settings(told) == NoticeSettings(webhook=WebhookSettings(address_file=tmp_path / "a"))
+    more = read_notice_settings(
+        told | {"EDL_NOTICES_FORMAT": "slack", "EDL_NOTICES_WAIT_S": "60", "EDL_NOTICES_PAGE": "https://edl.example/"}
+    )
+    webhook = WebhookSettings(address_file=tmp_path / "a", form=NoticeFormat.SLACK)
+    assert more == NoticeSettings(webhook=webhook, page="https://edl.example", rule=NoticeRule(wait_s=60.0))
+    for name, value in (
+        ("EDL_NOTICES_FORMAT", "mail"),
+        ("EDL_NOTICES_WAIT_S", "-1"),
+        ("EDL_NOTICES_WAIT_S", "1h"),
+        ("EDL_NOTICES_PAGE", "edl.example"),
+        ("EDL_NOTICES_PAGE", "javascript:alert(1)"),
+        ("EDL_NOTICES_PAGE", "https://user:secret@edl.example"),
+        ("EDL_NOTICES_PAGE", "https://edl.example/)[x](y"),
+    ):
         with pytest.raises(InvalidSpecError, match=name):
             read_notice_settings(told | {name: value})
 
@@ -181,7 +193,7 @@ def test_a_look_offers_what_is_due_and_a_broken_job_stops_no_other():
     ]
     sink = Sink()
     watch = NoticeWatch(
-        sink,
+        [sink],
         NoticeRule(),
         jobs=lambda: jobs,
         others=lambda: [notice(9)],
