@@ -1,7 +1,16 @@
 """Who gets in: the one who has the token, under the page's own name, and no other site in their name."""
 
+import asyncio
+import os
+import sys
+from http.cookies import SimpleCookie
+
 import aiohttp
 import pytest
+
+from autoscaler.page import token_access
+from autoscaler.page.page_server import serve_locally
+from autoscaler.page.peer_user import find_peer_uid
 
 PATHS = ("/", "/api/now", "/live/now", "/jobs/team/digits-b", "/decisions", "/snapshot.json")
 
@@ -32,6 +41,71 @@ async def test_the_token_becomes_a_cookie_and_leaves_the_address(address, base):
         async with browser.get(base + "/") as answer:
             assert answer.status == 200
             assert "digits-b" in await answer.text()
+
+
+async def session_cookie(stranger, address):
+    """Name and value of the cookie that a browser gets for the address."""
+    async with stranger.get(address, allow_redirects=False) as answer:
+        (found,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
+    return found.key, found.value
+
+
+async def status_with(stranger, base, name, value):
+    async with stranger.get(base + "/", headers={"Cookie": f"{name}={value}"}) as answer:
+        return answer.status
+
+
+async def test_the_cookie_is_neither_the_token_nor_a_bearer(stranger, address, base, token):
+    """Whoever gets the cookie cannot open the page elsewhere with it, and two browsers have two."""
+    name, value = await session_cookie(stranger, address)
+    assert token not in value
+    assert value != (await session_cookie(stranger, address))[1]
+    assert await status_with(stranger, base, name, value) == 200
+    async with stranger.get(base + "/", headers={"Authorization": f"Bearer {value}"}) as answer:
+        assert answer.status == 401
+    for wrong in (token, value[:-1] + ("0" if value[-1] != "0" else "1"), "x" + value, value.partition(".")[0], "."):
+        assert await status_with(stranger, base, name, wrong) == 401
+
+
+async def test_a_session_is_of_no_use_at_another_port(stranger, address, source, token):
+    """Also where both pages have one token: servers of one host get each other's cookies."""
+    name, value = await session_cookie(stranger, address)
+    async with serve_locally(source, token=token) as other:
+        base = other.partition("/?")[0]
+        assert await status_with(stranger, base, name, value) == 401
+        assert await status_with(stranger, base, f"edl-page-{base.rpartition(':')[2]}", value) == 401
+
+
+async def test_a_session_ends_with_the_token_of_its_run(stranger, source):
+    async with serve_locally(source) as first:
+        port = int(first.partition("/?")[0].rpartition(":")[2])
+        name, value = await session_cookie(stranger, first)
+    async with serve_locally(source, port=port) as second:
+        assert await status_with(stranger, second.partition("/?")[0], name, value) == 401
+
+
+async def test_another_user_of_the_machine_gets_nothing_with_a_session(stranger, address, base, monkeypatch):
+    """A server of another user on this machine is sent the cookie, and asks with it."""
+    name, value = await session_cookie(stranger, address)
+    monkeypatch.setattr(token_access, "find_peer_uid", lambda transport: 4_000_000)
+    async with aiohttp.ClientSession() as other:
+        assert await status_with(other, base, name, value) == 401
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the owner of a socket")
+async def test_the_user_at_the_other_end_is_known():
+    """The owner of a real connection's other end is the user of this process."""
+    found = asyncio.get_running_loop().create_future()
+
+    async def serve(reader, writer):
+        found.set_result(find_peer_uid(writer.transport))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        assert await asyncio.wait_for(found, 10) == os.getuid()
+        writer.close()
 
 
 @pytest.mark.parametrize(
