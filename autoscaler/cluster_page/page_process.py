@@ -18,8 +18,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from aiohttp import web
-
 from autoscaler.cluster_page.cluster_access import ClusterAccess
 from autoscaler.cluster_page.cluster_source import ClusterSource
 from autoscaler.cluster_page.viewer_access import ViewerAccess
@@ -27,6 +25,7 @@ from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
 from autoscaler.errors import InvalidSpecError, PermanentError
+from autoscaler.page import page_server
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.request_checks import LOOPBACK_HOSTS
 from autoscaler.snapshots import SnapshotContent
@@ -34,7 +33,6 @@ from master.api.host.http_pages import Page, listen_at, serving
 
 LONGEST_HEADER_BYTES: Final = 32 * 1024  # tokens of identity providers are long
 CERTIFICATE_READ_EVERY_S: Final = 60.0
-SHUTDOWN_S: Final = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +72,12 @@ async def run_page_process(settings: PageProcessSettings) -> None:
         encryption = None if settings.certificate is None else _Encryption(settings)
         probes = listen_at(*settings.probes)
         await stack.enter_async_context(serving(probes, _probes(source)))
-        site = await _serve(stack, page, settings, encryption)
-        log.info("listens on port %d, probes on port %d", site, probes.getsockname()[1])
+        listening = stack.enter_context(listen_at(*settings.listen))
+        context = None if encryption is None else encryption.context
+        await stack.enter_async_context(
+            page_server.serving(page, listening, encryption=context, longest_header=LONGEST_HEADER_BYTES)
+        )
+        log.info("listens on port %d, probes on port %d", listening.getsockname()[1], probes.getsockname()[1])
         tasks = [asyncio.create_task(source.run(), name="source"), asyncio.create_task(stop.wait(), name="signal")]
         if encryption is not None:
             tasks.append(asyncio.create_task(encryption.run(), name="certificate"))
@@ -84,27 +86,6 @@ async def run_page_process(settings: PageProcessSettings) -> None:
             task.cancel()
         with suppress(asyncio.CancelledError):
             await tasks[0]
-
-
-async def _serve(
-    stack: AsyncExitStack, page: PageApp, settings: PageProcessSettings, encryption: _Encryption | None
-) -> int:
-    """Serve the page until the stack ends; return its port."""
-    listening = listen_at(*settings.listen)
-    stack.callback(listening.close)
-    runner = web.AppRunner(
-        page.app,
-        access_log=None,
-        handle_signals=False,
-        max_field_size=LONGEST_HEADER_BYTES,
-        shutdown_timeout=SHUTDOWN_S,
-        handler_cancellation=True,
-    )
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    await web.SockSite(runner, listening, ssl_context=None if encryption is None else encryption.context).start()
-    port: int = listening.getsockname()[1]
-    return port
 
 
 def _probes(source: ClusterSource) -> Mapping[str, Callable[[], Page]]:

@@ -16,6 +16,7 @@ from typing import Final
 from aiohttp import web
 
 from autoscaler.errors import AutoscalerError
+from autoscaler.page.answers import ViewerShares
 from autoscaler.page.page_source import PageSource
 from autoscaler.views.documents import Rights
 
@@ -77,32 +78,35 @@ class LiveHub:
         self._source = source
         self._render = render
         self._most = most_viewers
+        self._shares = ViewerShares()
         self._parts: dict[Topic, LivePart] = {}
         self._tasks: dict[Topic, asyncio.Task[None]] = {}
         self.viewers = 0
 
     @contextmanager
-    def follow(self, topic: Topic) -> Iterator[LivePart]:
-        """Keep the topic's part current inside the block.
+    def follow(self, topic: Topic, viewer: str) -> Iterator[LivePart]:
+        """Keep the topic's part current inside the block, for the viewer of this name.
 
         Raises:
             web.HTTPServiceUnavailable: as many viewers as are allowed follow already.
+            web.HTTPTooManyRequests: this one follows as much as one viewer may.
         """
         if self.viewers >= self._most:
             raise web.HTTPServiceUnavailable(text="Too many people watch; reload in a while.\n")
-        part = self._parts.setdefault(topic, LivePart())
-        if topic not in self._tasks:
-            self._tasks[topic] = asyncio.create_task(self._keep(topic, part), name=f"page {topic.page}")
-        self.viewers += 1
-        part.followers += 1
-        try:
-            yield part
-        finally:
-            self.viewers -= 1
-            part.followers -= 1
-            if not part.followers:
-                del self._parts[topic]
-                self._tasks.pop(topic).cancel()
+        with self._shares.taking(viewer):
+            part = self._parts.setdefault(topic, LivePart())
+            if topic not in self._tasks:
+                self._tasks[topic] = asyncio.create_task(self._keep(topic, part), name=f"page {topic.page}")
+            self.viewers += 1
+            part.followers += 1
+            try:
+                yield part
+            finally:
+                self.viewers -= 1
+                part.followers -= 1
+                if not part.followers:
+                    del self._parts[topic]
+                    self._tasks.pop(topic).cancel()
 
     async def close(self) -> None:
         """End all topics."""

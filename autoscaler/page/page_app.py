@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from aiohttp import web
 
-from autoscaler.page.access import Access
+from autoscaler.errors import ClusterError
+from autoscaler.page.access import Access, Viewer
+from autoscaler.page.answers import ViewerShares, send_whole, sending
 from autoscaler.page.live_stream import MOST_VIEWERS, LiveHub, LivePart, Topic
 from autoscaler.page.page_source import PageSource
 from autoscaler.page.pages import PAGES, PageSpec, Reading, Shown
@@ -32,7 +34,6 @@ from autoscaler.views.view_memo import ViewMemo
 HEARTBEAT_S: Final = 10.0
 """A stream that is silent for longer is cut by proxies."""
 
-WRITE_LIMIT_S: Final = 20.0
 RETRY_MS: Final = 1_000
 RETRY_STEPS: Final = 20
 """A browser whose stream ended asks again after one to three seconds: not all at once, where a new leader begins."""
@@ -49,6 +50,9 @@ STREAM_HEADERS: Final = {
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",  # nginx hands each part on at once
 }
+
+Answer: TypeAlias = Callable[[web.Request, Viewer], Awaitable[web.Response]]
+"""Makes the answer to a viewer's request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,7 @@ class PageApp:
         self._memo = ViewMemo()
         self._sampler = Sampler(source, self._memo)
         self._pages = {page.name: page for page in PAGES}
+        self._shares = ViewerShares()
         self._hub = LiveHub(source, self._render_topic, most_viewers=settings.most_viewers)
         self.app = web.Application(middlewares=[request_checks(settings.hosts)], client_max_size=MOST_BODY_BYTES)
         self.app.on_response_prepare.append(add_headers)
@@ -76,11 +81,11 @@ class PageApp:
         self.app.on_cleanup.append(self._close_questions)
         self.app.cleanup_ctx.append(self._sampler.running)
         for page in PAGES:
-            self.app.router.add_get(page.path, self._html_of(page))
-            self.app.router.add_get(f"/api/{page.name}{page.path.rstrip('/')}", self._json_of(page))
+            self.app.router.add_get(page.path, self._plain(self._html_of(page)))
+            self.app.router.add_get(f"/api/{page.name}{page.path.rstrip('/')}", self._plain(self._json_of(page)))
             if page.is_live:
                 self.app.router.add_get(f"/live/{page.name}{page.path.rstrip('/')}", self._live_of(page))
-        self.app.router.add_get("/snapshot.json", self._snapshot)
+        self.app.router.add_get("/snapshot.json", self._plain(self._snapshot))
         self.app.router.add_get("/assets/{name}", self._asset)
 
     @property
@@ -90,31 +95,42 @@ class PageApp:
 
     # ---- handlers ---------------------------------------------------------------------------------------------------
 
-    def _html_of(self, page: PageSpec) -> Any:
+    def _plain(self, answer: Answer) -> Any:
+        """Return a handler that sends this answer, as one of few that its viewer has under way."""
+
         async def handle(request: web.Request) -> web.Response:
-            topic = await self._topic_of(page, request)
+            viewer = await self._access.identify(request)
+            with self._shares.taking(viewer.name):
+                return await send_whole(request, await answer(request, viewer))
+
+        return handle
+
+    def _html_of(self, page: PageSpec) -> Answer:
+        async def answer(request: web.Request, viewer: Viewer) -> web.Response:
+            topic = await self._topic_of(page, request, viewer)
             values = await self._values(page, topic)
             text = await asyncio.to_thread(render_page, page.template, values)
             response = web.Response(text=text, content_type="text/html")
             response.enable_compression()
             return response
 
-        return handle
+        return answer
 
-    def _json_of(self, page: PageSpec) -> Any:
-        async def handle(request: web.Request) -> web.Response:
-            topic = await self._topic_of(page, request)
+    def _json_of(self, page: PageSpec) -> Answer:
+        async def answer(request: web.Request, viewer: Viewer) -> web.Response:
+            topic = await self._topic_of(page, request, viewer)
             reading = self._reading(topic)
             content = None if reading is None else (await page.show(reading)).view
             body = json.dumps(None if content is None else asdict(content), default=str)
             return web.Response(text=body, content_type="application/json")
 
-        return handle
+        return answer
 
     def _live_of(self, page: PageSpec) -> Any:
         async def handle(request: web.Request) -> web.StreamResponse:
-            topic = await self._topic_of(page, request)
-            with self._hub.follow(topic) as part:
+            viewer = await self._access.identify(request)
+            topic = await self._topic_of(page, request, viewer)
+            with self._hub.follow(topic, viewer.name) as part:
                 response = web.StreamResponse(headers=STREAM_HEADERS)
                 await response.prepare(request)
                 with suppress(ConnectionResetError):
@@ -132,25 +148,29 @@ class PageApp:
         while True:
             number = await part.newer_than(sent, HEARTBEAT_S)
             if loop.time() - checked_at_s > RIGHTS_KEPT_S:
-                if await self._rights_of(request) != topic.rights:
+                if not await self._still_has(topic.rights, request):
                     return
                 checked_at_s = loop.time()
             data = b": nothing new\n\n" if number is None else event_of(number, part.html)
             sent = sent if number is None else number
-            try:
-                async with asyncio.timeout(WRITE_LIMIT_S):
-                    await response.write(data)
-            except TimeoutError:
-                if request.transport is not None:
-                    request.transport.abort()  # to close it would wait for a client that does not read
-                return
+            async with sending(request, len(data)):
+                await response.write(data)
 
-    async def _snapshot(self, request: web.Request) -> web.Response:
+    async def _still_has(self, rights: Rights, request: web.Request) -> bool:
+        """True if an open stream's viewer has these rights; not if that is not known now: the answer has begun."""
+        try:
+            return await self._rights_of(await self._access.identify(request)) == rights
+        except web.HTTPException:
+            return False
+
+    async def _snapshot(self, _request: web.Request, viewer: Viewer) -> web.Response:
         """The snapshot as a file, as `edl snapshot save` writes it: the whole bug report about a decision."""
-        topic = await self._topic_of(self._pages["now"], request)
-        if not topic.rights.can_plan:
+        if not (await self._rights_of(viewer)).can_plan:
             raise web.HTTPForbidden(text="A snapshot has the whole cluster, which you may not read.\n")
-        snapshot = await self._source.snapshot()
+        try:
+            snapshot = await self._source.snapshot()
+        except ClusterError as error:
+            raise web.HTTPServiceUnavailable(text=f"The cluster cannot be read now: {error}\n") from error
         text = await asyncio.to_thread(lambda: format_document(to_document(snapshot)))
         return web.Response(
             text=text,
@@ -166,7 +186,7 @@ class PageApp:
         headers = {"Cache-Control": "max-age=3600" if "v" in request.query else "no-cache"}
         response = web.Response(body=body, content_type=ASSETS[name], charset="utf-8", headers=headers)
         response.enable_compression()
-        return response
+        return await send_whole(request, response)
 
     async def _shut_down(self, _app: web.Application) -> None:
         await self._hub.close()
@@ -176,8 +196,8 @@ class PageApp:
 
     # ---- what a request is for --------------------------------------------------------------------------------------
 
-    async def _topic_of(self, page: PageSpec, request: web.Request) -> Topic:
-        rights = await self._rights_of(request)
+    async def _topic_of(self, page: PageSpec, request: web.Request, viewer: Viewer) -> Topic:
+        rights = await self._rights_of(viewer)
         if len(request.query) > MOST_QUERY or any(len(value) > LONGEST_VALUE for value in request.query.values()):
             raise web.HTTPBadRequest(text="The address has too much in it.\n")
         return Topic(
@@ -187,8 +207,7 @@ class PageApp:
             rights=rights,
         )
 
-    async def _rights_of(self, request: web.Request) -> Rights:
-        viewer = await self._access.identify(request)
+    async def _rights_of(self, viewer: Viewer) -> Rights:
         documents = self._source.documents()
         return await self._access.rights_of(viewer, documents.namespaces() if documents is not None else ())
 

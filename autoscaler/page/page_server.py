@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
 from aiohttp import web
 
+from autoscaler.errors import InvariantViolationError
+from autoscaler.page.connections import accepting
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_source import PageSource
 from autoscaler.page.request_checks import LOOPBACK_HOSTS
@@ -41,21 +44,32 @@ async def serve_locally(source: PageSource, *, port: int = 0, token: str = "") -
 
 
 @asynccontextmanager
-async def serving(page: PageApp, listening: socket.socket) -> AsyncIterator[None]:
-    """Serve the page on a socket inside the block; open streams end with it."""
+async def serving(
+    page: PageApp,
+    listening: socket.socket,
+    *,
+    encryption: ssl.SSLContext | None = None,
+    longest_header: int = LONGEST_LINE,
+) -> AsyncIterator[None]:
+    """Serve the page on a socket inside the block, over HTTPS with `encryption`; open streams end with it.
+
+    `longest_header`: bytes of one header.
+    """
     runner = web.AppRunner(
         page.app,
         access_log=None,
         handle_signals=False,
         max_line_size=LONGEST_LINE,
-        max_field_size=LONGEST_LINE,
+        max_field_size=longest_header,
         shutdown_timeout=SHUTDOWN_S,
         keepalive_timeout=KEEP_ALIVE_S,
         handler_cancellation=True,
     )
     await runner.setup()
     try:
-        await web.SockSite(runner, listening).start()
-        yield
+        if runner.server is None:
+            raise InvariantViolationError("a runner that was set up has no server")
+        async with accepting(runner.server, listening, encryption=encryption):
+            yield
     finally:
         await runner.cleanup()

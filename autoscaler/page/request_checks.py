@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from autoscaler.page.answers import send_whole
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -41,6 +43,7 @@ def request_checks(hosts: frozenset[str]) -> Middleware:
             return await handler(request)
         except web.HTTPException as refusal:
             refusal.headers.update({**HEADERS, "Cache-Control": "no-store"})
+            await send_whole(request, refusal)
             raise
 
     return check

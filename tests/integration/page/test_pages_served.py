@@ -2,12 +2,12 @@
 
 import asyncio
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 
 import aiohttp
 
-from autoscaler.page import live_stream, page_app, page_server
+from autoscaler.page import answers, connections, live_stream, page_app, page_server
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_server import serve_locally, serving
 from autoscaler.page.request_checks import LOOPBACK_HOSTS
@@ -164,7 +164,18 @@ async def test_more_viewers_than_allowed_are_told_so(source):
 
 async def test_a_viewer_that_does_not_read_is_cut(source, monkeypatch):
     """Its connection is gone with what was to be sent, and its place is free."""
-    monkeypatch.setattr(page_app, "WRITE_LIMIT_S", 0.1)
+    monkeypatch.setattr(answers, "WRITE_LIMIT_S", 0.1)
+    monkeypatch.setattr(answers, "LEAST_BYTES_PER_S", 1e9)
+    async with idle_viewer(source, "/live/now") as (viewer, page), asyncio.timeout(DEADLINE_S):
+        for wanted in (1, 0):
+            while page.viewers != wanted:  # noqa: ASYNC110 - it tells of no change
+                await asyncio.sleep(0.005)
+        assert await received(viewer) < 300_000, "the rest was kept for it"
+
+
+@asynccontextmanager
+async def idle_viewer(source, path):
+    """A viewer who has asked for half a megabyte and reads nothing, and the page."""
     source.change(replace(demo_documents(), jobs=tuple(job(f"j{n}", message="x" * 5_000) for n in range(100))))
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as viewer:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -172,16 +183,82 @@ async def test_a_viewer_that_does_not_read_is_cut(source, monkeypatch):
         page = PageApp(source, TokenAccess("secret", 1), PageSettings(hosts=LOOPBACK_HOSTS))
         async with serving(page, listening):
             viewer.connect(listening.getsockname())
-            viewer.sendall(b"GET /live/now HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\r\n")
+            viewer.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\r\n".encode())
             viewer.setblocking(False)
-            loop, got = asyncio.get_running_loop(), 0
-            async with asyncio.timeout(DEADLINE_S):
-                for wanted in (1, 0):
-                    while page.viewers != wanted:  # noqa: ASYNC110 - it tells of no change
-                        await asyncio.sleep(0.005)
-                while data := await loop.sock_recv(viewer, 65_536):
-                    got += len(data)
-            assert got < 300_000, "the rest was kept for it"
+            yield viewer, page
+
+
+async def received(viewer):
+    """Bytes until the end of the connection."""
+    got = 0
+    with suppress(ConnectionResetError):
+        while data := await asyncio.get_running_loop().sock_recv(viewer, 65_536):
+            got += len(data)
+    return got
+
+
+async def test_an_answer_that_is_not_read_is_cut(source, monkeypatch):
+    """Not kept for as long as its client likes."""
+    monkeypatch.setattr(answers, "WRITE_LIMIT_S", 0.1)
+    monkeypatch.setattr(answers, "LEAST_BYTES_PER_S", 1e9)
+    cut = asyncio.Event()
+    aborted = answers.cut
+
+    def noticed(request):
+        aborted(request)
+        cut.set()
+
+    monkeypatch.setattr(answers, "cut", noticed)
+    async with idle_viewer(source, "/api/now") as (viewer, _), asyncio.timeout(DEADLINE_S):
+        await cut.wait()
+        assert await received(viewer) < 300_000, "the rest was kept for it"
+
+
+async def test_one_viewer_has_a_bounded_number_of_answers_under_way(source, monkeypatch):
+    """Of pages, and of streams."""
+    monkeypatch.setattr(answers, "MOST_AT_ONCE", 1)
+    async with (
+        idle_viewer(source, "/api/now") as (viewer, _),
+        aiohttp.ClientSession(headers={"Authorization": "Bearer secret"}) as client,
+        asyncio.timeout(DEADLINE_S),
+    ):
+        base = "http://{}:{}".format(*viewer.getpeername())
+        while (await status_of(client, base + "/")) != 429:  # noqa: ASYNC110 - it tells of no change
+            await asyncio.sleep(0.005)
+        async with client.get(base + "/live/now") as stream:
+            await next_part(stream)
+            assert await status_of(client, base + "/live/waiting/waiting") == 429
+        viewer.close()
+        while (await status_of(client, base + "/")) != 200:  # noqa: ASYNC110 - it tells of no change
+            await asyncio.sleep(0.005)
+
+
+async def status_of(client, address):
+    async with client.get(address) as answer:
+        return answer.status
+
+
+async def test_connections_are_bounded(source, monkeypatch):
+    """One more than allowed ends at once, before anything is read of it, and there is room again for one that ends."""
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
+    async with serve_locally(source) as address, asyncio.timeout(DEADLINE_S):
+        where = ("127.0.0.1", int(address.partition("/?")[0].rpartition(":")[2]))
+        with ExitStack() as stack:
+            opened = [stack.enter_context(socket.create_connection(where)) for _ in range(3)]
+            for one in opened:
+                one.setblocking(False)
+            assert await received(opened[2]) == 0
+        while not await is_let_in(address):  # noqa: ASYNC110 - it tells of no change
+            await asyncio.sleep(0.005)
+
+
+async def is_let_in(address):
+    base, _, token = address.partition("/?token=")
+    try:
+        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as client:
+            return await status_of(client, base + "/") == 200
+    except aiohttp.ClientError:
+        return False
 
 
 async def test_a_request_whose_head_does_not_end_is_cut(source, monkeypatch):

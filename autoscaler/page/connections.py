@@ -1,0 +1,86 @@
+"""Connections of a page: at most so many at a time, those that still agree on a key among them.
+
+The problem: a connection costs memory and a descriptor before anybody is known on it.  One more than allowed is closed
+at once, and the accepted ones go on.  Who holds a connection without a request is cut by the server (`KEEP_ALIVE_S`),
+and who does not read an answer by `answers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from aiohttp import web
+
+MOST_CONNECTIONS: Final = 1_500
+"""Three for each viewer: a stream, and a page with what it loads."""
+
+HANDSHAKE_LIMIT_S: Final = 10.0
+PAUSE_S: Final = 1.0
+"""After a connection that could not be accepted: there is no descriptor left."""
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def accepting(
+    server: web.Server, listening: socket.socket, *, encryption: ssl.SSLContext | None = None
+) -> AsyncIterator[None]:
+    """Hand connections to the server inside the block; at its end none is taken any more, and the rest are its own."""
+    listening.setblocking(False)
+    accepted = _Accepted(server, encryption)
+    task = asyncio.create_task(accepted.take_from(listening), name="page connections")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await accepted.end()
+
+
+class _Accepted:
+    def __init__(self, server: web.Server, encryption: ssl.SSLContext | None) -> None:
+        self._server = server
+        self._options: dict[str, Any] = {} if encryption is None else _with_key(encryption)
+        self._beginning: set[asyncio.Task[None]] = set()
+
+    async def take_from(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                log.warning("no connection can be accepted: %s", error)
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if len(self._server.connections) + len(self._beginning) >= MOST_CONNECTIONS:
+                connection.close()
+                continue
+            task = asyncio.create_task(self._begin(connection), name="page connection")
+            self._beginning.add(task)
+            task.add_done_callback(self._beginning.discard)
+
+    async def end(self) -> None:
+        beginning = list(self._beginning)
+        for task in beginning:
+            task.cancel()
+        await asyncio.gather(*beginning, return_exceptions=True)
+
+    async def _begin(self, connection: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self._server, connection, **self._options)
+        except OSError as error:  # also of TLS: whoever speaks another protocol
+            log.debug("a connection has not begun: %s", error)
+            connection.close()
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _with_key(encryption: ssl.SSLContext) -> dict[str, Any]:
+    return {"ssl": encryption, "ssl_handshake_timeout": HANDSHAKE_LIMIT_S}
