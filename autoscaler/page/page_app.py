@@ -25,7 +25,7 @@ from autoscaler.page.page_source import PageSource
 from autoscaler.page.pages import PAGES, PageSpec, Reading, Shown
 from autoscaler.page.planner_questions import PlannerQuestions
 from autoscaler.page.rendering import render_live, render_page
-from autoscaler.page.request_checks import add_headers, request_checks
+from autoscaler.page.request_checks import add_headers, check_query, request_checks
 from autoscaler.page.sampler import Sampler
 from autoscaler.snapshots import format_document, to_document
 from autoscaler.views.documents import Rights, told_problem
@@ -41,8 +41,6 @@ RETRY_STEPS: Final = 20
 RIGHTS_KEPT_S: Final = 5.0
 """A stream asks again for its viewer's rights after this long."""
 
-MOST_QUERY: Final = 20  # parameters
-LONGEST_VALUE: Final = 500  # characters
 MOST_BODY_BYTES: Final = 1 << 10
 ASSETS: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 STREAM_HEADERS: Final = {
@@ -197,9 +195,8 @@ class PageApp:
     # ---- what a request is for --------------------------------------------------------------------------------------
 
     async def _topic_of(self, page: PageSpec, request: web.Request, viewer: Viewer) -> Topic:
+        check_query(request, page.parameters)
         rights = await self._rights_of(viewer)
-        if len(request.query) > MOST_QUERY or any(len(value) > LONGEST_VALUE for value in request.query.values()):
-            raise web.HTTPBadRequest(text="The address has too much in it.\n")
         return Topic(
             page=page.name,
             arguments=tuple(sorted(request.match_info.items())),

@@ -25,7 +25,7 @@ from autoscaler.views.pod_view import all_pods
 from autoscaler.views.samples import RINGS, SampleRings
 from autoscaler.views.time_view import time_view
 from autoscaler.views.waiting_view import states_of, waiting_view, wants_more
-from autoscaler.views.what_if_form import WhatIfView, read_form
+from autoscaler.views.what_if_form import FORM_FIELDS, WhatIfView, read_form
 
 LOG_LINES: Final = 20
 _JOURNAL_LINES: Final = 15
@@ -59,6 +59,7 @@ class Shown:
 class PageSpec:
     """One page.  `path`: with arguments in braces; `title`: in the navigation, empty for a page that is not in it.
 
+    `parameters`: names of all that may stand in the address's query; no other may.
     `is_live`: it renews itself; an answer about one instant does not.
     """
 
@@ -67,6 +68,7 @@ class PageSpec:
     template: str
     title: str
     show: Callable[[Reading], Awaitable[Shown]]
+    parameters: frozenset[str] = frozenset()
     is_live: bool = True
 
 
@@ -163,13 +165,35 @@ async def show_decisions(reading: Reading) -> Shown:
     return Shown(view=view, drawings={})
 
 
+SEARCHED: Final = frozenset({"q"})
+
 PAGES: Final = (
-    PageSpec(name="now", path="/", template="now.html", title="Now", show=show_now),
+    PageSpec(name="now", path="/", template="now.html", title="Now", show=show_now, parameters=SEARCHED),
     PageSpec(name="job", path="/jobs/{namespace}/{name}", template="job.html", title="", show=show_job),
     PageSpec(name="waiting", path="/waiting", template="waiting.html", title="Waiting", show=show_waiting),
-    PageSpec(name="decisions", path="/decisions", template="decisions.html", title="Decisions", show=show_decisions),
-    PageSpec(name="time", path="/time", template="time.html", title="Time", show=show_time),
     PageSpec(
-        name="what-if", path="/what-if", template="what_if.html", title="What if", show=show_what_if, is_live=False
+        name="decisions",
+        path="/decisions",
+        template="decisions.html",
+        title="Decisions",
+        show=show_decisions,
+        parameters=SEARCHED | {"kind"},
+    ),
+    PageSpec(
+        name="time",
+        path="/time",
+        template="time.html",
+        title="Time",
+        show=show_time,
+        parameters=frozenset({"span"}),
+    ),
+    PageSpec(
+        name="what-if",
+        path="/what-if",
+        template="what_if.html",
+        title="What if",
+        show=show_what_if,
+        parameters=FORM_FIELDS,
+        is_live=False,
     ),
 )

@@ -7,7 +7,7 @@ show it in a frame.  Nobody else's host, origin or frame is let in, and the page
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -17,6 +17,9 @@ from aiohttp.typedefs import Middleware
 from autoscaler.page.answers import send_whole
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+LONGEST_VALUE: Final = 500
+"""Characters of a parameter."""
 
 LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -78,6 +81,21 @@ def check_site(request: web.Request) -> None:
     )
     if request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"} and not is_followed:
         raise web.HTTPForbidden(text="Requests of other sites are refused.\n")
+
+
+def check_query(request: web.Request, known: Collection[str]) -> None:
+    """Raise 400 unless each parameter is known, is given once and is short.
+
+    What else stands in an address would make one more page of it, which is rendered and kept for itself.
+    """
+    for name, value in request.query.items():
+        if name not in known:
+            told = f"known are {', '.join(sorted(known))}" if known else "there is none"
+            raise web.HTTPBadRequest(text=f"{name[:LONGEST_VALUE]!r} is no parameter of this page: {told}.\n")
+        if len(request.query.getall(name)) > 1:
+            raise web.HTTPBadRequest(text=f"{name}: is given more than once.\n")
+        if len(value) > LONGEST_VALUE:
+            raise web.HTTPBadRequest(text=f"{name}: is longer than {LONGEST_VALUE} characters.\n")
 
 
 def _netloc_of(origin: str) -> str | None:

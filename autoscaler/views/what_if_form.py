@@ -15,6 +15,7 @@ DEFAULT_POD_LIMIT: Final = 110  # the kubelet's
 MOST_NODES: Final = 1_000
 MOST_REPLICAS: Final = 10_000
 MOST_AMOUNT: Final = 1_000_000  # millicores of a node
+FORM_FIELDS: Final = frozenset({"deployment", "replicas", "remove", "add", "cpu", "memory", "gpu", "idle"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import pytest
 
 from autoscaler.page import token_access
 from autoscaler.page.page_server import serve_locally
+from autoscaler.page.pages import PAGES
 from autoscaler.page.peer_user import find_peer_uid
 
 PATHS = ("/", "/api/now", "/live/now", "/jobs/team/digits-b", "/decisions", "/snapshot.json")
@@ -183,3 +184,23 @@ async def test_what_is_too_large_is_refused(client, base):
         assert answer.status == 400
     async with client.get(base + "/", params={f"q{n}": "x" for n in range(30)}) as answer:
         assert answer.status == 400
+
+
+@pytest.mark.parametrize("path", ["/", "/waiting", "/live/now", "/api/now", "/jobs/team/digits-b", "/time"])
+async def test_parameters_that_a_page_does_not_know_are_refused(client, base, path):
+    """Each would be a page of its own to render and to keep; the answer names it."""
+    async with client.get(base + path, params={"nonce": "1"}) as answer:
+        assert answer.status == 400
+        assert "'nonce'" in await answer.text()
+
+
+async def test_a_parameter_counts_once(client, base):
+    async with client.get(base + "/decisions?q=a&q=b") as answer:
+        assert answer.status == 400
+        assert "q: is given more than once" in await answer.text()
+
+
+@pytest.mark.parametrize("path", sorted(f"{page.path}?{name}=1" for page in PAGES for name in page.parameters))
+async def test_every_parameter_of_a_page_is_taken(client, base, path):
+    async with client.get(base + path) as answer:
+        assert answer.status == 200

@@ -10,7 +10,7 @@ from aiohttp import web
 from autoscaler.page.page_app import event_of
 from autoscaler.page.pages import PAGES, Reading
 from autoscaler.page.planner_questions import PlannerQuestions
-from autoscaler.page.rendering import render_live, render_page
+from autoscaler.page.rendering import environment, render_live, render_page
 from autoscaler.views.documents import EVERYTHING, ClusterDocuments
 from autoscaler.views.samples import SampleRings, sample_of
 from tests.harness.page_cluster import (
@@ -182,3 +182,11 @@ async def test_the_live_part_is_the_part_of_the_page_that_changes():
 def test_an_event_has_every_line_of_its_part():
     """A line of a part that began with `event:` would be one of the stream's; each is data."""
     assert event_of(3, "a\nevent: x\n\nb") == b"id: 3\nevent: part\ndata: a\ndata: event: x\ndata: \ndata: b\n\n"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_knows_what_its_forms_send(page):
+    """A field that the page does not name would be refused when the form is sent."""
+    source, _, _ = environment().loader.get_source(environment(), page.template)
+    sent = set(re.findall(r'<(?:input|select|textarea)\b[^>]*?\bname="([^"]+)"', source))
+    assert sent <= page.parameters
