@@ -6,10 +6,9 @@ Everything is read, nothing is changed: there are no routes but GET.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any, Final, TypeAlias
@@ -20,6 +19,7 @@ from aiohttp import web
 from autoscaler.errors import ClusterError
 from autoscaler.page.access import Access, Viewer
 from autoscaler.page.answers import ViewerShares, send_whole, sending
+from autoscaler.page.json_answers import encode_view
 from autoscaler.page.live_stream import MOST_VIEWERS, LiveHub, LivePart, Topic
 from autoscaler.page.page_source import PageSource
 from autoscaler.page.pages import PAGES, PageSpec, Reading, Shown
@@ -27,6 +27,7 @@ from autoscaler.page.planner_questions import PlannerQuestions
 from autoscaler.page.rendering import render_live, render_page
 from autoscaler.page.request_checks import add_headers, check_query, request_checks
 from autoscaler.page.sampler import Sampler
+from autoscaler.page.shared_answers import SharedAnswers
 from autoscaler.snapshots import format_document, to_document
 from autoscaler.views.documents import Rights, told_problem
 from autoscaler.views.view_memo import ViewMemo
@@ -40,6 +41,12 @@ RETRY_STEPS: Final = 20
 
 RIGHTS_KEPT_S: Final = 5.0
 """A stream asks again for its viewer's rights after this long."""
+
+JSON_KEPT_S: Final = 1.0
+"""An answer to a script is at most this much older than the objects: ages and plans in it move on."""
+
+MOST_JSON: Final = 16
+"""Different answers that are made at a time."""
 
 MOST_BODY_BYTES: Final = 1 << 10
 ASSETS: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -72,6 +79,7 @@ class PageApp:
         self._sampler = Sampler(source, self._memo)
         self._pages = {page.name: page for page in PAGES}
         self._shares = ViewerShares()
+        self._json = SharedAnswers[bytes](kept_s=JSON_KEPT_S, most=MOST_JSON)
         self._hub = LiveHub(source, self._render_topic, most_viewers=settings.most_viewers)
         self.app = web.Application(middlewares=[request_checks(settings.hosts)], client_max_size=MOST_BODY_BYTES)
         self.app.on_response_prepare.append(add_headers)
@@ -118,9 +126,17 @@ class PageApp:
         async def answer(request: web.Request, viewer: Viewer) -> web.Response:
             topic = await self._topic_of(page, request, viewer)
             reading = self._reading(topic)
-            content = None if reading is None else (await page.show(reading)).view
-            body = json.dumps(None if content is None else asdict(content), default=str)
-            return web.Response(text=body, content_type="application/json")
+            if reading is None:
+                return web.Response(body=b"null", content_type="application/json")
+
+            async def make() -> bytes:
+                view = (await page.show(reading)).view
+                return await asyncio.to_thread(encode_view, view, reading.documents)
+
+            version = await self._source.wait_for_change(0)
+            response = web.Response(body=await self._json.get(topic, version, make), content_type="application/json")
+            response.enable_compression()
+            return response
 
         return answer
 
@@ -190,6 +206,7 @@ class PageApp:
         await self._hub.close()
 
     async def _close_questions(self, _app: web.Application) -> None:
+        await self._json.close()
         await self._questions.close()
 
     # ---- what a request is for --------------------------------------------------------------------------------------

@@ -2,14 +2,17 @@
 
 import asyncio
 import socket
+import threading
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 
 import aiohttp
+import pytest
 
 from autoscaler.page import answers, connections, live_stream, page_app, page_server
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_server import serve_locally, serving
+from autoscaler.page.pages import PAGES
 from autoscaler.page.request_checks import LOOPBACK_HOSTS
 from autoscaler.page.token_access import TokenAccess
 from autoscaler.snapshots import parse_document
@@ -43,6 +46,35 @@ async def test_a_page_is_html_and_its_json_is_the_same_view(client, base):
     assert [one["name"] for one in view["jobs"]] == ["digits-a", "digits-b"]
     for one in view["jobs"]:
         assert one["message"] in html or one["name"] == "digits-b"  # the planner's own answer stands in its place
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+async def test_json_says_as_of_when_it_is_and_whether_that_is_now(client, base, source, page):
+    """What the page shows above its numbers: a script must not take the last that was known for the present."""
+    path = page.path.format(namespace="team", name="digits-a").rstrip("/")
+    for is_current, problem, unlisted in ((True, "", []), (False, "no route to host", ["nodes"])):
+        documents = demo_documents()
+        source.change(replace(documents, is_current=is_current, problem=problem, unlisted=frozenset(unlisted)))
+        async with client.get(f"{base}/api/{page.name}{path}") as answer:
+            found = (await answer.json())["as_of"]
+        assert found == {"at_s": NOW_S, "is_current": is_current, "problem": problem, "unlisted": unlisted}
+
+
+async def test_json_is_encoded_once_for_all_who_ask_at_once(client, base, source, monkeypatch):
+    """On a thread, so that the streams go on; a change is an answer of its own."""
+    threads = []
+    encode = page_app.encode_view
+    monkeypatch.setattr(
+        page_app, "encode_view", lambda *given: threads.append(threading.current_thread()) or encode(*given)
+    )
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(20):
+            tasks.create_task(fetch(client, base + "/api/now"))
+    assert len(threads) == 1
+    source.change(replace(demo_documents(), jobs=()))
+    assert '"jobs": []' in await fetch(client, base + "/api/now")
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
 
 
 async def test_the_planner_is_asked_once_for_many_viewers(client, base, source):
