@@ -44,11 +44,12 @@ Render = Callable[[Topic], Awaitable[str]]
 
 
 class LivePart:
-    """The newest part of one topic.  `number` counts the parts, from 1."""
+    """The newest part of one topic.  `number` counts the parts, from 1; `fault`: why there is no newer one."""
 
     def __init__(self) -> None:
         self.number = 0
         self.html = ""
+        self.fault = ""
         self.followers = 0
         self.renewed = asyncio.Condition()
 
@@ -60,6 +61,11 @@ class LivePart:
         except TimeoutError:
             return None
         return self.number
+
+    def is_new_fault(self, error: Exception) -> bool:
+        """Keep why no part could be made; True unless it is as the last time: it may fail three times a second."""
+        fault, self.fault = self.fault, repr(error)
+        return fault != self.fault
 
     async def put(self, html: str) -> None:
         """Put a part in place of the last one; an equal one is no news."""
@@ -125,8 +131,11 @@ class LiveHub:
                 pass
             try:
                 await part.put(await self._render(topic))
-            except (AutoscalerError, web.HTTPException) as error:
-                log.warning("page %s: %s", topic.page, error)
-            except Exception:
-                log.exception("page %s cannot be rendered", topic.page)
+                part.fault = ""
+            except AutoscalerError as error:
+                if part.is_new_fault(error):
+                    log.warning("page %s: %s", topic.page, error)
+            except Exception as error:
+                if part.is_new_fault(error):
+                    log.exception("page %s cannot be rendered", topic.page)
             await asyncio.sleep(LEAST_PAUSE_S)

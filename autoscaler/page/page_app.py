@@ -24,7 +24,7 @@ from autoscaler.page.live_stream import MOST_VIEWERS, LiveHub, LivePart, Topic
 from autoscaler.page.page_source import PageSource
 from autoscaler.page.pages import PAGES, PageSpec, Reading, Shown
 from autoscaler.page.planner_questions import PlannerQuestions
-from autoscaler.page.rendering import render_live, render_page
+from autoscaler.page.rendering import render_live, render_notice, render_page
 from autoscaler.page.request_checks import add_headers, check_query, request_checks
 from autoscaler.page.sampler import Sampler
 from autoscaler.page.shared_answers import SharedAnswers
@@ -263,7 +263,10 @@ class PageApp:
 
     async def _render_topic(self, topic: Topic) -> str:
         page = self._pages[topic.page]
-        values = await self._values(page, topic)
+        try:
+            values = await self._values(page, topic)
+        except web.HTTPException as refusal:  # what it shows is gone, as a job that was deleted: the open page says so
+            return render_notice(refusal.text or refusal.reason)
         return await asyncio.to_thread(render_live, page.template, values)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
+from html import escape
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -50,6 +51,11 @@ def render_live(template: str, values: Mapping[str, Any]) -> str:
     context = found.new_context(dict(values))
     told = _macros().not_current(values["problem"], values["is_current"], values["now_s"])
     return "".join((told, *found.blocks[LIVE](context)))
+
+
+def render_notice(text: str) -> str:
+    """Return a live part that says this alone."""
+    return f'<p class="notice" role="status">{escape(plain(text.strip()))}</p>'
 
 
 def to_instant(at_s: float) -> str:

@@ -138,6 +138,38 @@ async def test_a_change_reaches_an_open_stream(client, base, source):
         assert "digits-c" in second
 
 
+async def test_a_page_whose_job_is_gone_says_so_and_goes_on(client, base, source, caplog):
+    """It is no fault that anybody has to read of, and the job may come back."""
+    async with client.get(base + "/live/job/jobs/team/digits-a") as answer:
+        _, first = await next_part(answer)
+        assert "62.0%" in first
+        source.change(replace(demo_documents(), jobs=()))
+        _, second = await next_part(answer)
+        assert "There is no job team/digits-a" in second
+        source.change(demo_documents())
+        _, third = await next_part(answer)
+        assert "62.0%" in third
+    assert caplog.records == []
+
+
+async def test_a_part_that_cannot_be_rendered_is_told_of_once(client, base, source, monkeypatch, caplog):
+    """Not at each change, three times a second for days."""
+    monkeypatch.setattr(live_stream, "LEAST_PAUSE_S", 0.001)
+    tried = asyncio.Semaphore(0)
+
+    def fail(*_given):
+        loop.call_soon_threadsafe(tried.release)
+        raise RuntimeError("no such drawing")
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(page_app, "render_live", fail)
+    async with client.get(base + "/live/now"), asyncio.timeout(DEADLINE_S):
+        for number in range(5):
+            await tried.acquire()
+            source.change(replace(demo_documents(), jobs=(job(f"job-{number}"),)))
+    assert [one.getMessage() for one in caplog.records] == ["page now cannot be rendered"]
+
+
 async def test_viewers_of_one_page_share_its_rendering(client, base, source, monkeypatch):
     """A change is rendered once, however many look."""
     rendered = []

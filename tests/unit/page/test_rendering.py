@@ -10,7 +10,7 @@ from aiohttp import web
 from autoscaler.page.page_app import event_of
 from autoscaler.page.pages import PAGES, Reading
 from autoscaler.page.planner_questions import PlannerQuestions
-from autoscaler.page.rendering import environment, render_live, render_page
+from autoscaler.page.rendering import environment, render_live, render_notice, render_page
 from autoscaler.views.documents import EVERYTHING, ClusterDocuments
 from autoscaler.views.samples import SampleRings, sample_of
 from tests.harness.page_cluster import (
@@ -190,3 +190,9 @@ def test_a_page_knows_what_its_forms_send(page):
     source, _, _ = environment().loader.get_source(environment(), page.template)
     sent = set(re.findall(r'<(?:input|select|textarea)\b[^>]*?\bname="([^"]+)"', source))
     assert sent <= page.parameters
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_notice_is_one_element_of_text(name):
+    (only,) = Elements(render_notice(f"There is no job {name}, or you may not see it.\n")).found
+    assert only == ("p", {"class": "notice", "role": "status"})
