@@ -35,6 +35,9 @@ from autoscaler.views.view_memo import ViewMemo
 HEARTBEAT_S: Final = 10.0
 """A stream that is silent for longer is cut by proxies."""
 
+ALIVE: Final = b": nothing new\nevent: alive\ndata: 1\n\n"
+"""A sign of life, which a browser's script hears too."""
+
 RETRY_MS: Final = 1_000
 RETRY_STEPS: Final = 20
 """A browser whose stream ended asks again after one to three seconds: not all at once, where a new leader begins."""
@@ -157,7 +160,7 @@ class PageApp:
     async def _send_parts(
         self, request: web.Request, response: web.StreamResponse, topic: Topic, part: LivePart
     ) -> None:
-        """Send each new part, and a comment where there is none, until the viewer leaves or has other rights."""
+        """Send each new part, and a sign of life where there is none, until the viewer leaves or has other rights."""
         loop, sent, checked_at_s = asyncio.get_running_loop(), 0, asyncio.get_running_loop().time()
         while True:
             number = await part.newer_than(sent, HEARTBEAT_S)
@@ -165,7 +168,7 @@ class PageApp:
                 if not await self._still_has(topic.rights, request):
                     return
                 checked_at_s = loop.time()
-            data = b": nothing new\n\n" if number is None else event_of(number, part.html)
+            data = ALIVE if number is None else event_of(number, part.html)
             sent = sent if number is None else number
             async with sending(request, len(data)):
                 await response.write(data)

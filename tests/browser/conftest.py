@@ -7,6 +7,7 @@ import pytest
 
 from tests.harness.page_cluster import FixedSource, demo_documents, demo_lines, snapshot_of_job
 from tests.harness.served_page import ServedPage
+from tests.harness.stream_proxy import StreamProxy
 
 PATIENCE_MS = 30_000
 
@@ -23,15 +24,17 @@ def browser():
 
 
 @pytest.fixture
-def open_page(browser, serve):
+def open_page(browser, serve, put_between):
     """Makes pages; at the end none has had an error or asked anybody but the page's own server."""
     contexts, problems = [], []
 
-    def make(address, *, is_cut=False, **options):
+    def make(address, *, is_cut=False, has_clock=False, **options):
         context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **options})
         context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         page = context.new_page()
+        if has_clock:  # which a test sets forward
+            page.clock.install()
         own = "{0.scheme}://{0.netloc}/".format(urlsplit(address))
         page.on("pageerror", lambda error: problems.append(str(error)))
         if not is_cut:  # a lost connection is an error that the browser tells
@@ -55,6 +58,21 @@ def serve():
         begun.append(ServedPage(source, **place))
         begun[-1].begin()
         return begun[-1]
+
+    yield start
+    for one in begun:
+        one.end()
+
+
+@pytest.fixture
+def put_between(serve):
+    """Puts proxies between the browser and a page; each gives the page's address through it."""
+    begun = []
+
+    def start(served, **what):
+        begun.append(StreamProxy(served.base, **what))
+        begun[-1].begin()
+        return begun[-1].base + served.address.removeprefix(served.base)
 
     yield start
     for one in begun:

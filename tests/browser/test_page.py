@@ -19,6 +19,7 @@ from tests.harness.page_cluster import (
 )
 
 pytestmark = pytest.mark.browser
+SILENT_MS = 26_000
 PATHS = ("/", "/jobs/team/digits-a", "/waiting", "/decisions", "/time", "/what-if")
 
 
@@ -108,6 +109,68 @@ def test_two_tabs_are_renewed_both(served, open_page):
     served.change(replace(demo_documents(), jobs=(waits,)))
     expect(first.get_by_role("region", name="Jobs").get_by_role("link", name="late", exact=True)).to_be_visible()
     expect(second.get_by_role("region", name="cannot start").get_by_role("row").filter(has_text="late")).to_be_visible()
+
+
+def jobs_link(page, name):
+    return page.get_by_role("region", name="Jobs").get_by_role("link", name=name, exact=True)
+
+
+def with_job(name):
+    documents = demo_documents()
+    return replace(documents, jobs=(*documents.jobs, job(name)))
+
+
+def test_behind_a_proxy_that_holds_streams_back_the_page_is_renewed(served, open_page, put_between):
+    """Its script asks for the page where it has heard nothing for a while."""
+    page = open_page(put_between(served, passes=0, is_cut=False), has_clock=True)
+    expect(jobs_link(page, "digits-b")).to_be_visible()
+    page.evaluate("window.isStill = true")
+    served.change(with_job("digits-held"))
+    page.clock.fast_forward(SILENT_MS)
+    expect(jobs_link(page, "digits-held")).to_be_visible()
+    assert page.evaluate("window.isStill")
+
+
+def test_a_stream_that_is_cut_within_a_part_goes_on(served, open_page, put_between):
+    """The half of a part is not shown, and the next stream has all of it."""
+    page = open_page(put_between(served, passes=2_000, is_cut=True), is_cut=True)
+    served.change(with_job("digits-after"))
+    expect(jobs_link(page, "digits-after")).to_be_visible()
+    expect(page.get_by_role("status")).to_be_hidden()
+
+
+HIDE = """
+Object.defineProperty(document, 'hidden', {configurable: true, value: true});
+document.dispatchEvent(new Event('visibilitychange'))
+"""
+LEFT = {
+    "back button": ("pagehide", "pageshow"),
+    "other tab": (HIDE, "delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))"),
+}
+
+
+def left_by(event):
+    """What a browser does that keeps the page as it is left, for the way back."""
+    return event if "(" in event else f"dispatchEvent(new PageTransitionEvent('{event}', {{persisted: true}}))"
+
+
+@pytest.mark.parametrize("way", LEFT)
+def test_a_page_that_was_left_follows_again_and_once(served, open_page, way):
+    """As often as it is left: one stream each time, which ends when it is left."""
+    page = open_page(served.address, has_clock=True)
+    expect(jobs_link(page, "digits-b")).to_be_visible()
+    away, back = map(left_by, LEFT[way])
+    followed, ended = [], []
+    page.on("request", lambda asked: followed.append(asked) if "/live" in asked.url else None)
+    page.on("requestfailed", lambda asked: ended.append(asked) if "/live" in asked.url else None)
+    for time in range(1, 4):
+        with page.expect_event("requestfailed", lambda asked: "/live" in asked.url):
+            page.evaluate(away)
+            page.clock.fast_forward(SILENT_MS)
+        page.evaluate(back)
+        served.change(with_job(f"digits-{time}"))
+        expect(jobs_link(page, f"digits-{time}")).to_be_visible()
+        assert (len(followed), len(ended)) == (time, time)
 
 
 def test_ten_thousand_nodes_are_a_picture_and_a_table(serve, open_page):

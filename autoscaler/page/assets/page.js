@@ -58,16 +58,70 @@ function show(html) {
 
 // ---- the stream: the browser connects again by itself, also to another leader --------------------------------------
 
+const SILENT_MS = 25000; // two and a half of the server's signs of life
+const LINGER_MS = 10000; // a browser has six connections for all its tabs: one that nobody looks at gives its own back
+let stream = null, heard_ms = 0, next = 0;
+
+function say(text) {
+  connection.textContent = text;
+  connection.hidden = !text;
+}
+
+function hear() {
+  heard_ms = performance.now();
+  say("");
+}
+
 function listen() {
-  const stream = new EventSource(live.dataset.live);
-  stream.addEventListener("open", () => { connection.hidden = true; });
-  stream.addEventListener("part", (event) => { connection.hidden = true; show(event.data); });
-  stream.addEventListener("error", () => {
-    connection.textContent = "Not connected: this is the last that is known. Trying again.";
-    connection.hidden = false;
-    if (stream.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
+  clearTimeout(next);
+  if (stream || document.hidden) return;
+  heard_ms = performance.now();
+  const own = stream = new EventSource(live.dataset.live);
+  own.addEventListener("open", hear);
+  own.addEventListener("alive", hear);
+  own.addEventListener("part", (event) => { hear(); show(event.data); });
+  own.addEventListener("error", () => {
+    say("Not connected: this is the last that is known. Trying again.");
+    if (own.readyState !== EventSource.CLOSED) return; // it tries by itself
+    leave();
+    next = setTimeout(listen, 2000 + 2000 * Math.random());
   });
-  addEventListener("pagehide", () => stream.close());
+}
+
+function leave() {
+  clearTimeout(next);
+  stream?.close();
+  stream = null;
+}
+
+// A proxy may hold the stream back, and a connection may have ended unnoticed: the page is asked for, and a new stream.
+async function renewSilent() {
+  if (!stream || document.hidden || performance.now() - heard_ms < SILENT_MS) return;
+  leave();
+  try {
+    const answer = await fetch(location.href, { signal: AbortSignal.timeout(SILENT_MS) });
+    if (!answer.ok) throw new Error(answer.statusText);
+    const parsed = new DOMParser().parseFromString(await answer.text(), "text/html");
+    takeChildren(live, parsed.getElementById("live"));
+    readClock();
+    tellAges();
+    say("");
+  } catch {
+    say("Not connected: this is the last that is known. Trying again.");
+  }
+  listen();
+}
+
+function follow() {
+  listen();
+  setInterval(renewSilent, 1000);
+  addEventListener("pagehide", leave);
+  addEventListener("pageshow", (event) => { if (event.persisted) listen(); }); // back, to the page as it was left
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(next);
+    if (document.hidden) next = setTimeout(leave, LINGER_MS);
+    else listen();
+  });
 }
 
 // ---- ages go on between two parts --------------------------------------------------------------------------------
@@ -106,4 +160,4 @@ live.addEventListener("focusin", tell);
 document.getElementById("noscript").hidden = true;
 readClock();
 setInterval(tellAges, 1000);
-if (live.dataset.live) listen();
+if (live.dataset.live) follow();

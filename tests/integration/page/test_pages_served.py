@@ -1,10 +1,12 @@
 """The pages over HTTP: HTML, JSON, the snapshot, and the live stream."""
 
 import asyncio
+import re
 import socket
 import threading
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from importlib.resources import files
 
 import aiohttp
 import pytest
@@ -32,8 +34,10 @@ async def next_part(answer):
                 number = int(text[4:])
             elif text.startswith("data: "):
                 lines.append(text[6:])
-            elif not text and lines:
+            elif not text and number:
                 return number, "\n".join(lines)
+            elif not text:
+                lines = []  # a sign of life
     raise AssertionError("the stream ended")
 
 
@@ -201,13 +205,16 @@ async def test_a_burst_of_changes_is_few_parts_and_the_last_one_arrives(client, 
 
 
 async def test_a_silent_stream_says_that_it_is_there(client, base, monkeypatch):
-    """Proxies cut what is silent."""
+    """Proxies cut what is silent, and a script that hears nothing asks for the page anew."""
     monkeypatch.setattr(page_app, "HEARTBEAT_S", 0.01)
-    async with client.get(base + "/live/decisions/decisions") as answer:
-        async with asyncio.timeout(DEADLINE_S):
-            async for raw in answer.content:
-                if raw.startswith(b": "):
-                    return
+    async with client.get(base + "/live/decisions/decisions") as answer, asyncio.timeout(DEADLINE_S):
+        await answer.content.readuntil(b"\n: nothing new\nevent: alive\ndata: 1\n\n")
+
+
+def test_the_script_waits_for_more_than_two_signs_of_life():
+    script = (files("autoscaler.page") / "assets" / "page.js").read_text()
+    (silent_ms,) = re.findall(r"SILENT_MS = (\d+);", script)
+    assert int(silent_ms) == 2.5 * page_app.HEARTBEAT_S * 1000
 
 
 async def test_more_viewers_than_allowed_are_told_so(source):
