@@ -31,19 +31,32 @@ class ClusterSample:
     """The cluster at `at_s` (Unix time), in thousandths of `unit`.
 
     `jobs`: by NAMESPACE/NAME, what its pods hold; `sizes`: its trainers that are ready.  `wanted`: what would be in use
-    if everybody had what they want, so that `min(capacity, wanted)` was placeable at most.
+    if everybody had what they want, so that `min(capacity, wanted)` was placeable at most.  `has_more`: jobs that
+    `jobs` does not name held something too.  None: the viewer may not know (`readable_sample`).
     """
 
     at_s: float
     unit: NodeUnit
-    capacity: int
+    capacity: int | None
     used: int
-    wanted: int
-    web: int
+    wanted: int | None
+    web: int | None
     jobs: tuple[tuple[str, int], ...]
     sizes: tuple[tuple[str, int], ...]
-    web_wanted: int  # pods
-    web_running: int
+    web_wanted: int | None  # pods
+    web_running: int | None
+    has_more: bool = False
+
+    @property
+    def placeable(self) -> int | None:
+        """What could have been in use, at least what was."""
+        if self.capacity is None or self.wanted is None:
+            return None
+        return min(self.capacity, max(self.wanted, self.used))
+
+    def held_by(self, job: str) -> int | None:
+        """What the job held; None where it may be among those that are not named."""
+        return dict(self.jobs).get(job, None if self.has_more else 0)
 
 
 def sample_of(documents: ClusterDocuments) -> ClusterSample | None:
@@ -76,6 +89,7 @@ def sample_of(documents: ClusterDocuments) -> ClusterSample | None:
         sizes=tuple((job.key, job.trainers.ready) for job in jobs_there[:MOST_OWNERS]),
         web_wanted=len(web),
         web_running=sum(pod.is_ready for pod in web),
+        has_more=len(jobs) > MOST_OWNERS,
     )
 
 
@@ -129,14 +143,14 @@ def readable_sample(sample: ClusterSample, rights: Rights) -> ClusterSample:
     own = tuple((owner, amount) for owner, amount in sample.jobs if _is_readable(owner, rights))
     return replace(
         sample,
-        capacity=0,
+        capacity=None,
         used=sum(amount for _, amount in own),
-        wanted=0,
-        web=0,
+        wanted=None,
+        web=None,
         jobs=own,
         sizes=tuple((owner, size) for owner, size in sample.sizes if _is_readable(owner, rights)),
-        web_wanted=0,
-        web_running=0,
+        web_wanted=None,
+        web_running=None,
     )
 
 

@@ -19,21 +19,24 @@ RESIZES: Final = frozenset({"Started", "Grown", "Refilled", "Shrunk", "Stopped",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """What one owner held at each instant, in thousandths of the unit."""
+    """What one owner held at each instant, in thousandths of the unit; None where that is not known."""
 
     owner: str
-    amounts: tuple[int, ...]
+    amounts: tuple[int | None, ...]
 
     @property
-    def mean(self) -> float:
-        """Over the instants."""
-        return sum(self.amounts) / len(self.amounts)
+    def mean(self) -> float | None:
+        """Over the instants at which it is known; None if it never is."""
+        known = [amount for amount in self.amounts if amount is not None]
+        return sum(known) / len(known) if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeView:
     """Samples of a span, the oldest first; every tuple has one entry for each of `instants` (Unix time).
 
+    None stands where the viewer may not know an amount: nothing of it is 0.  `used` is then what the viewer's own jobs
+    used.
     `marks`: resizes and changes of the web load.  `used_share`: of what was placeable, over the span; None without
     samples.
     """
@@ -41,19 +44,21 @@ class TimeView:
     span: str
     unit: NodeUnit | None
     instants: tuple[float, ...]
-    capacity: tuple[int, ...]
+    capacity: tuple[int | None, ...]
     used: tuple[int, ...]
-    placeable: tuple[int, ...]
+    placeable: tuple[int | None, ...]
     web: Layer | None
     jobs: tuple[Layer, ...]
-    web_wanted: tuple[int, ...]
-    web_running: tuple[int, ...]
+    web_wanted: tuple[int | None, ...]
+    web_running: tuple[int | None, ...]
     marks: tuple[JournalLine, ...]
 
     @property
     def used_share(self) -> float | None:
         """Use over the span, of what was placeable."""
-        return sum(self.used) / sum(self.placeable) if sum(self.placeable) else None
+        known = [(used, most) for used, most in zip(self.used, self.placeable, strict=True) if most is not None]
+        placeable = sum(most for _, most in known)
+        return sum(used for used, _ in known) / placeable if placeable else None
 
 
 def time_view(samples: Sequence[ClusterSample], lines: Sequence[JournalLine], rights: Rights, *, span: str) -> TimeView:
@@ -62,7 +67,7 @@ def time_view(samples: Sequence[ClusterSample], lines: Sequence[JournalLine], ri
     shown = thinned([one for one in samples if one.unit is samples[-1].unit] if samples else [])
     readable = [one for one in owners_of(shown) if one != REST and rights.can_read(one.partition("/")[0])]
     named = readable[:MOST_LAYERS]
-    layers = [Layer(owner=one, amounts=tuple(dict(sample.jobs).get(one, 0) for sample in shown)) for one in named]
+    layers = [Layer(owner=one, amounts=tuple(sample.held_by(one) for sample in shown)) for one in named]
     rest = tuple(sum(amount for owner, amount in sample.jobs if owner not in named) for sample in shown)
     layers += [Layer(owner=REST, amounts=rest)] if any(rest) else []
     return TimeView(
@@ -71,7 +76,7 @@ def time_view(samples: Sequence[ClusterSample], lines: Sequence[JournalLine], ri
         instants=tuple(one.at_s for one in shown),
         capacity=tuple(one.capacity for one in shown),
         used=tuple(one.used for one in shown),
-        placeable=tuple(min(one.capacity, max(one.wanted, one.used)) for one in shown),
+        placeable=tuple(one.placeable for one in shown),
         web=Layer(owner="web", amounts=tuple(one.web for one in shown)) if shown else None,
         jobs=tuple(layers),
         web_wanted=tuple(one.web_wanted for one in shown),

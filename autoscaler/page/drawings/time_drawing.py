@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,7 +45,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeDrawing:
-    """Both plots: areas up to `capacity`, and the lines of web pods wanted and running up to `web_top`."""
+    """Both plots: areas up to `capacity`, and the lines of web pods wanted and running up to `web_top`.
+
+    Where an amount is not known there is a gap; a path is empty where it never is.
+    """
 
     areas: tuple[Area, ...]
     capacity: str
@@ -62,7 +65,7 @@ def draw_time(view: TimeView, colours: Mapping[str, int]) -> TimeDrawing | None:
     """Return the drawing; None before two samples are there."""
     if len(view.instants) < 2 or view.unit is None or view.web is None:
         return None
-    top, most_web = max(*view.capacity, *view.used, 1), max(*view.web_wanted, *view.web_running, 1)
+    top, most_web = _largest(*view.capacity, *view.used), _largest(*view.web_wanted, *view.web_running)
     first, last = view.instants[0], view.instants[-1]
 
     def x(at_s: float) -> float:
@@ -71,10 +74,11 @@ def draw_time(view: TimeView, colours: Mapping[str, int]) -> TimeDrawing | None:
     columns = [x(at_s) for at_s in view.instants]
     areas, below = [], [0] * len(columns)
     for layer in (view.web, *view.jobs):
-        above = [low + amount for low, amount in zip(below, layer.amounts, strict=True)]
+        above = [low + (amount or 0) for low, amount in zip(below, layer.amounts, strict=True)]
         colour = colours.get(layer.owner)
         style = "use-web" if layer is view.web else f"use-core job-{colour}" if colour is not None else "use-core"
-        areas.append(Area(path=_area(columns, below, above, top), style=style, layer=layer))
+        path = "".join(_area(columns[at], below[at], above[at], top) for at in _known(layer.amounts))
+        areas.append(Area(path=path, style=style, layer=layer))
         below = above
     return TimeDrawing(
         areas=tuple(areas),
@@ -89,14 +93,31 @@ def draw_time(view: TimeView, colours: Mapping[str, int]) -> TimeDrawing | None:
     )
 
 
+def _largest(*amounts: int | None) -> int:
+    return max((amount for amount in amounts if amount is not None), default=1) or 1
+
+
+def _known(amounts: Sequence[int | None]) -> Iterable[slice]:
+    """Yield the runs of amounts that are known."""
+    start = 0
+    for at, amount in enumerate((*amounts, None)):
+        if amount is None:
+            if at > start:
+                yield slice(start, at)
+            start = at + 1
+
+
 def _y(amount: int, top: int) -> float:
     return round(HEIGHT - BOTTOM - amount / top * (HEIGHT - BOTTOM - TOP), 1)
 
 
-def _line(columns: Sequence[float], amounts: Sequence[int], top: int) -> str:
+def _line(columns: Sequence[float], amounts: Sequence[int | None], top: int) -> str:
     """A line of steps: an amount holds until the next sample."""
-    points = [f"M{columns[0]} {_y(amounts[0], top)}"]
-    points += [f"H{x}V{_y(amount, top)}" for x, amount in zip(columns[1:], amounts[1:], strict=True)]
+    points, is_drawn = [], False
+    for x, amount in zip(columns, amounts, strict=True):
+        if amount is not None:
+            points.append(f"H{x}V{_y(amount, top)}" if is_drawn else f"M{x} {_y(amount, top)}")
+        is_drawn = amount is not None
     return "".join(points)
 
 

@@ -138,13 +138,14 @@ async def test_no_page_has_a_word_of_the_other_namespace(stage, path):
 
 
 async def test_history_has_no_sum_of_what_others_hold(stage):
-    """Two samples, with all that is there; the viewer of one namespace gets that namespace's jobs and zeros."""
+    """Samples of all that is there; the viewer of one namespace gets that namespace's jobs, and of the rest nothing."""
     async with asyncio.timeout(BUDGET_S):
         while not (told := json.loads((await stage.get("/api/time/time", "of-admin"))[1]))["capacity"]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     assert any(told["capacity"])
     own = json.loads((await stage.get("/api/time/time"))[1])
     assert not any((*own["capacity"], *own["placeable"], *own["web_wanted"], *own["web"]["amounts"]))
+    assert {None} == {*own["capacity"], *own["placeable"], *own["web_wanted"], *own["web"]["amounts"]}
     assert {layer["owner"] for layer in own["jobs"]} <= {"red/red-digits"}
 
 

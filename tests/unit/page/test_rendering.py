@@ -11,7 +11,7 @@ from autoscaler.page.page_app import event_of
 from autoscaler.page.pages import PAGES, Reading
 from autoscaler.page.planner_questions import PlannerQuestions
 from autoscaler.page.rendering import environment, render_live, render_notice, render_page
-from autoscaler.views.documents import EVERYTHING, ClusterDocuments
+from autoscaler.views.documents import EVERYTHING, ClusterDocuments, Rights
 from autoscaler.views.samples import SampleRings, sample_of
 from tests.harness.page_cluster import (
     NOW_S,
@@ -80,7 +80,7 @@ def hostile_documents(name):
     )
 
 
-async def shown(page, source, *, arguments=(), query=(), whole=True):
+async def shown(page, source, *, arguments=(), query=(), whole=True, rights=EVERYTHING):
     rings = SampleRings()
     sample = sample_of(source.documents())
     for age_s in (9.0, 4.0, 0.0) if sample else ():
@@ -90,7 +90,7 @@ async def shown(page, source, *, arguments=(), query=(), whole=True):
         questions=PlannerQuestions(source),
         rings=rings,
         documents=source.documents(),
-        rights=EVERYTHING,
+        rights=rights,
         arguments=dict(arguments),
         query=dict(query),
     )
@@ -100,7 +100,7 @@ async def shown(page, source, *, arguments=(), query=(), whole=True):
         "pages": [one for one in PAGES if one.title],
         "title": source.title,
         "version": "1",
-        "rights": EVERYTHING,
+        "rights": rights,
         "query": dict(query),
         "live": "/live/now",
         "now_s": NOW_S,
@@ -161,6 +161,16 @@ async def test_what_could_not_be_listed_is_not_called_none(name):
     assert "There is no job" not in html
     assert "None" not in html
     assert "not known." in html.lower()
+
+
+async def test_history_that_may_not_be_read_is_called_unknown_and_not_zero():
+    page = next(one for one in PAGES if one.name == "time")
+    rights = Rights(namespaces=frozenset({"team"}), can_read_nodes=False, can_plan=False)
+    live = await shown(page, FixedSource(demo_documents()), rights=rights, whole=False)
+    assert "None" not in live
+    assert re.search(r"<bdi>web</bdi></th><td[^>]*>not known</td><td[^>]*>not known</td>", live)
+    assert "Not known." in live
+    assert "Dashed" not in live
 
 
 async def test_a_job_of_an_unknown_list_is_not_called_absent():

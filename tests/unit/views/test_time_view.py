@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from autoscaler.page.drawings.time_drawing import draw_time
 from autoscaler.views.documents import EVERYTHING, ClusterDocuments, Rights
-from autoscaler.views.samples import RINGS, SampleRings, sample_of
+from autoscaler.views.samples import MOST_OWNERS, RINGS, SampleRings, sample_of
 from autoscaler.views.time_view import MOST_POINTS, time_view
 from tests.harness.page_cluster import NOW_S, demo_documents, demo_lines, job, line, node, pod
 
@@ -96,3 +97,44 @@ def test_history_of_a_viewer_of_one_namespace_has_no_sums():
     assert view.used == (1_000, 1_000)
     assert not any((*view.capacity, *view.placeable, *view.web.amounts, *view.web_wanted, *view.web_running))
     assert view.used_share is None
+
+
+def test_what_a_viewer_may_not_know_is_none_and_not_zero():
+    """In every series and in the mean, so that nobody takes it for an empty cluster."""
+    rights = Rights(namespaces=frozenset({"team"}), can_read_nodes=True, can_plan=False)
+    view = time_view(samples_of(2), (), rights, span="hour")
+    for series in (view.capacity, view.placeable, view.web.amounts, view.web_wanted, view.web_running):
+        assert series == (None, None)
+    assert view.web.mean is None
+
+
+def test_a_job_among_those_that_a_sample_does_not_name_is_not_known():
+    """Neither for its owner nor for somebody who may read everything; where a sample names all, it held nothing."""
+    named, all_named, unnamed = samples_of(3)
+    named = replace(named, jobs=(("team/a", 1_000),), has_more=True)
+    all_named = replace(all_named, jobs=(("team/b", 500),))
+    unnamed = replace(unnamed, jobs=(("team/b", 500), ("others", 2_000)), has_more=True)
+    for rights in (EVERYTHING, Rights(namespaces=frozenset({"team"}), can_read_nodes=False, can_plan=False)):
+        view = time_view([named, all_named, unnamed], (), rights, span="hour")
+        assert {one.owner: one.amounts for one in view.jobs}["team/a"] == (1_000, 0, None)
+
+
+def test_many_small_jobs_are_told_of():
+    pods = tuple(pod(f"j{n:03}-trainer-0", on="n", job=f"j{n:03}", cpu="100m") for n in range(MOST_OWNERS + 1))
+    documents = ClusterDocuments(now_s=NOW_S, nodes=(node("n", cpu="16"),), pods=pods)
+    assert sample_of(documents).has_more
+    assert not sample_of(replace(documents, pods=pods[1:])).has_more
+
+
+def test_a_picture_has_a_gap_where_nothing_is_known():
+    """Two runs that begin anew, and no path at all for what is never known."""
+    samples = [replace(one, jobs=(("team/a", 1_000),), has_more=True) for one in samples_of(5)]
+    samples[2] = replace(samples[2], jobs=())
+    plot = draw_time(time_view(samples, (), EVERYTHING, span="hour"), {})
+    paths = {area.layer.owner: area.path for area in plot.areas}
+    assert paths["team/a"].count("M") == paths["team/a"].count("Z") == 2
+    assert paths["web"].count("M") == 1
+    rights = Rights(namespaces=frozenset({"team"}), can_read_nodes=False, can_plan=False)
+    plot = draw_time(time_view(samples, (), rights, span="hour"), {})
+    assert {plot.placeable, plot.capacity, plot.web_wanted, plot.web_running} == {""}
+    assert next(area.path for area in plot.areas if area.layer.owner == "web") == ""
