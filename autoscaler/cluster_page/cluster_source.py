@@ -12,7 +12,10 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Final
+
+from aiohttp import web
 
 from autoscaler.cluster_page.event_lines import EventLines
 from autoscaler.clusters.kubernetes.api.api_port import Api, Raw
@@ -21,6 +24,7 @@ from autoscaler.clusters.kubernetes.cache.object_cache import CLUSTER, ObjectCac
 from autoscaler.clusters.kubernetes.cache.reflector import Reflector
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import JobErrors
+from autoscaler.page.shared_answers import SharedAnswers
 from autoscaler.snapshots import SnapshotContent
 from autoscaler.views.documents import ClusterDocuments
 from autoscaler.views.journal import JournalLine
@@ -31,7 +35,10 @@ _SHOWN: Final = (TRAINING_JOBS, PODS, NODES, DEPLOYMENTS, NODE_GPUS)
 _LOOKED_FOR: Final = (TRAINING_JOBS, PODS, DEPLOYMENTS)  # without nodes the picture itself says so
 _CURRENT_WITHIN_S: Final = 20.0  # a healthy kind is confirmed every 8 s, and a slow server takes some seconds more
 _LOG_LIMIT_S: Final = 5.0
-_LOG_BYTES: Final = 64 * 1024
+_LOG_KEPT_S: Final = 5.0
+_LOGS_READ_AT_ONCE: Final = 8
+_MOST_LOG_BYTES: Final = 256 * 1024  # lines have no bound of their own
+_SHOWN_LOG_BYTES: Final = 16 * 1024  # stand in each part of a job's page
 
 ReadSnapshot = Callable[[Api, str], Awaitable[SnapshotContent]]
 """Reads what a plan depends on; the title says of what.  Raises ClusterError."""
@@ -68,14 +75,18 @@ class ClusterSource:
         self._sorted: dict[Kind, tuple[Raw, ...]] = {}
         self._names: frozenset[str] = frozenset()
         self._memo = ViewMemo()
+        self._logs = SharedAnswers[Sequence[str]](kept_s=_LOG_KEPT_S, most=_LOGS_READ_AT_ONCE)
         self._version = 1
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._reflector.run(), name="watches of the page")
-            tasks.create_task(self._events.run(), name="events of the page")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._reflector.run(), name="watches of the page")
+                tasks.create_task(self._events.run(), name="events of the page")
+        finally:
+            await self._logs.close()
 
     @property
     def title(self) -> str:
@@ -133,16 +144,25 @@ class ClusterSource:
         return await self._read_snapshot(self._api, self._title)
 
     async def log_tail(self, namespace: str, pod: str, lines: int) -> Sequence[str]:
-        """See `PageSource`."""
+        """See `PageSource`: read once for all who look, and again after some seconds; none while too many are read."""
+        try:
+            return await self._logs.get((namespace, pod, lines), 0, partial(self._read_log, namespace, pod, lines))
+        except web.HTTPServiceUnavailable:
+            return ()
+
+    async def _read_log(self, namespace: str, pod: str, lines: int) -> Sequence[str]:
         found = bytearray()
         try:
             async with asyncio.timeout(_LOG_LIMIT_S):
                 async with aclosing(self._api.log(pod, namespace=namespace, tail_lines=lines)) as pieces:
                     async for piece in pieces:
-                        found = (found + piece)[-_LOG_BYTES:]
+                        found += piece
+                        if len(found) >= _MOST_LOG_BYTES:
+                            break
         except (ClusterError, TimeoutError):
             return ()
-        return escape_controls(found.decode(errors="replace")).splitlines()[-lines:]
+        shown = found[:_MOST_LOG_BYTES][-_SHOWN_LOG_BYTES:]
+        return escape_controls(shown.decode(errors="replace")).splitlines()[-lines:]
 
     async def wait_for_change(self, version: int) -> int:
         """See `PageSource`."""

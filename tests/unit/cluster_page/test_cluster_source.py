@@ -40,9 +40,23 @@ class ClosableApi(MemoryApi):
             raise self.closed[kind]
 
 
+class TalkativeApi(ClosableApi):
+    """Whose pods have written lines without an end."""
+
+    read, pieces = 0, 0
+
+    async def log(self, pod, **_how):
+        self.read += 1
+        yield b"first line\n"
+        while True:
+            self.pieces += 1
+            await asyncio.sleep(0)
+            yield b"x" * 65_536
+
+
 class Stage:
-    def __init__(self, closed=()):
-        self.api = ClosableApi(MemoryServer(now=unix_now, namespaces=("red",)))
+    def __init__(self, closed=(), make_api=ClosableApi):
+        self.api = make_api(MemoryServer(now=unix_now, namespaces=("red",)))
         self.api.closed.update(closed)
         self.source = ClusterSource(
             self.api, title="test", read_snapshot=None, clock=virtual_time.now, unix_clock=unix_now
@@ -63,9 +77,9 @@ def unix_now():
     return START_S + now()
 
 
-def on_a_stage(body, closed=()):
+def on_a_stage(body, closed=(), **how):
     async def main():
-        async with Stage(closed).watched() as stage:
+        async with Stage(closed, **how).watched() as stage:
             await body(stage)
 
     virtual_time.run(main())
@@ -141,3 +155,31 @@ def test_viewer_of_a_part_is_told_no_word_of_the_reason():
         assert stage.source.documents().readable(rights).problem == WITHHELD
 
     on_a_stage(body, {TRAINING_JOBS: FORBIDDEN})
+
+
+def test_log_is_read_once_for_all_who_look_and_no_further_than_needed():
+    """Fifty viewers of a job in trouble are one request in some seconds, of a bounded size."""
+
+    async def body(stage):
+        async with asyncio.TaskGroup() as tasks:
+            tails = [tasks.create_task(stage.source.log_tail("red", "pod", 20)) for _ in range(50)]
+        assert stage.api.read == 1
+        assert stage.api.pieces <= 5
+        assert {sum(map(len, one.result())) <= 64 * 1024 for one in tails} == {True}
+        await stage.source.log_tail("red", "pod", 20)
+        assert stage.api.read == 1
+        await asyncio.sleep(6.0)
+        await stage.source.log_tail("red", "pod", 20)
+        assert stage.api.read == 2
+
+    on_a_stage(body, make_api=TalkativeApi)
+
+
+def test_few_logs_are_read_at_a_time():
+    async def body(stage):
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(100):
+                tasks.create_task(stage.source.log_tail("red", f"pod-{number}", 20))
+        assert stage.api.read <= 10
+
+    on_a_stage(body, make_api=TalkativeApi)
