@@ -28,6 +28,7 @@ from autoscaler.page.shared_answers import SharedAnswers
 from autoscaler.snapshots import SnapshotContent
 from autoscaler.views.documents import ClusterDocuments
 from autoscaler.views.journal import JournalLine
+from autoscaler.views.namespace_presence import NamespacePresence
 from autoscaler.views.view_memo import ViewMemo
 from master.api.host.log_lines import escape_controls
 
@@ -75,6 +76,7 @@ class ClusterSource:
         self._sorted: dict[Kind, tuple[Raw, ...]] = {}
         self._names: frozenset[str] = frozenset()
         self._memo = ViewMemo()
+        self._presence = NamespacePresence()
         self._logs = SharedAnswers[Sequence[str]](kept_s=_LOG_KEPT_S, most=_LOGS_READ_AT_ONCE)
         self._version = 1
         self._changed = asyncio.Event()
@@ -120,6 +122,8 @@ class ClusterSource:
         self._take_changes()
         oldest_s = max((age_s for age_s in ages.values() if age_s is not None), default=0.0)
         is_current = oldest_s <= _CURRENT_WITHIN_S
+        if is_current and not any(kind in _LOOKED_FOR for kind, _ in unlisted):  # else namespaces may only look empty
+            self._forget_ended()
         return ClusterDocuments(
             now_s=self._unix_clock() - (0.0 if is_current else oldest_s),
             nodes=self._objects(NODES),
@@ -191,6 +195,12 @@ class ClusterSource:
         if changes:
             namespaced = (kind for kind in _SHOWN if kind.is_namespaced)
             self._names = frozenset(namespace for kind in namespaced for namespace, _ in self._cache.objects(kind))
+
+    def _forget_ended(self) -> None:
+        """Forget the lines of namespaces that have ended: whoever gets such a name next is somebody else."""
+        ended = self._presence.ended(self._events.namespaces, self._names, self._clock())
+        if ended:
+            self._events.forget(ended)
 
     def _objects(self, kind: Kind) -> tuple[Raw, ...]:
         if kind not in self._sorted:

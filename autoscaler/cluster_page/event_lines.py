@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 from typing import Final
 
@@ -49,6 +50,18 @@ class EventLines:
         if self._lines is None:
             self._lines = tuple(sorted((line for kept in self._found.values() for line in kept.values()), key=_at_s))
         return self._lines
+
+    @property
+    def namespaces(self) -> AbstractSet[str]:
+        """Namespaces of the lines."""
+        return self._found.keys()
+
+    def forget(self, namespaces: AbstractSet[str]) -> None:
+        """Drop the lines of these namespaces."""
+        for namespace in namespaces:
+            self._found.pop(namespace, None)
+        self._lines = None
+        self._notify()
 
     async def run(self) -> None:
         """Follow the events until cancelled; without the right to do so there are no lines."""

@@ -16,13 +16,18 @@ from typing import Final
 
 from aiohttp import web
 
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.page.page_source import PageSource
+from autoscaler.views.namespace_presence import NamespacePresence
 from autoscaler.views.samples import ClusterSample, SampleRings, sample_of
 from autoscaler.views.view_memo import ViewMemo
 
 EVERY_S: Final = 1.0
 SHARE: Final = 0.02
 """Of a core, at most."""
+
+_FILLING: Final = frozenset(kind.plural for kind in (TRAINING_JOBS, PODS, DEPLOYMENTS))
+"""Without one of these a namespace may only look empty."""
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +38,7 @@ class Sampler:
     def __init__(self, source: PageSource, memo: ViewMemo) -> None:
         self._source = source
         self._memo = memo
+        self._presence = NamespacePresence()
         self.rings: Final = SampleRings()
 
     async def running(self, _app: web.Application) -> AsyncIterator[None]:
@@ -66,4 +72,8 @@ class Sampler:
         sample, cost_s = await asyncio.to_thread(timed)
         if sample is not None:
             self.rings.add(sample)
+        if documents.unlisted.isdisjoint(_FILLING):
+            ended = self._presence.ended(self.rings.namespaces, documents.namespaces(), documents.now_s)
+            if ended:
+                self.rings.forget(ended)
         return cost_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -111,12 +112,16 @@ def _largest(jobs: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 class SampleRings:
-    """Rings of samples: bounded, whatever is added.  One sample stands for each step of a ring, the first in it."""
+    """Rings of samples: bounded, whatever is added.  One sample stands for each step of a ring, the first in it.
+
+    `namespaces`: of all jobs that the samples name, and maybe of some that they named.
+    """
 
     def __init__(self) -> None:
         self._rings: dict[str, deque[ClusterSample]] = {
             name: deque(maxlen=int(span_s / step_s) + 1) for name, (span_s, step_s) in RINGS.items()
         }
+        self.namespaces: frozenset[str] = frozenset()
 
     def add(self, sample: ClusterSample) -> None:
         """Add a sample to each ring whose last one is a step old; a clock that went back begins anew there."""
@@ -126,11 +131,37 @@ class SampleRings:
                 ring.clear()
             if not ring or sample.at_s - ring[-1].at_s >= step_s:
                 ring.append(sample)
+                self.namespaces |= _namespaces_of(sample)
+
+    def forget(self, namespaces: AbstractSet[str]) -> None:
+        """Name no job of these namespaces any more: what they held counts among the others'."""
+        for ring in self._rings.values():
+            kept = [_without(sample, namespaces) for sample in ring]
+            ring.clear()
+            ring.extend(kept)
+        self.namespaces = frozenset().union(*(_namespaces_of(one) for ring in self._rings.values() for one in ring))
 
     def samples(self, name: str, *, now_s: float) -> Sequence[ClusterSample]:
         """Return the samples of a ring that are no older than it reaches."""
         span_s, _ = RINGS[name]
         return [one for one in self._rings[name] if now_s - one.at_s <= span_s]
+
+
+def _namespaces_of(sample: ClusterSample) -> frozenset[str]:
+    return frozenset(owner.partition("/")[0] for owner, _ in (*sample.jobs, *sample.sizes) if owner != REST)
+
+
+def _without(sample: ClusterSample, namespaces: AbstractSet[str]) -> ClusterSample:
+    if namespaces.isdisjoint(_namespaces_of(sample)):
+        return sample
+    named = tuple(one for one in sample.jobs if one[0] == REST or one[0].partition("/")[0] not in namespaces)
+    rest = sum(amount for _, amount in sample.jobs) - sum(amount for owner, amount in named if owner != REST)
+    return replace(
+        sample,
+        jobs=tuple(one for one in named if one[0] != REST) + (((REST, rest),) if rest else ()),
+        sizes=tuple(one for one in sample.sizes if one[0].partition("/")[0] not in namespaces),
+        has_more=sample.has_more or bool(rest),
+    )
 
 
 def readable_sample(sample: ClusterSample, rights: Rights) -> ClusterSample:

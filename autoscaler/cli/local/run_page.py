@@ -19,7 +19,7 @@ from autoscaler.snapshots import SnapshotContent
 from autoscaler.views.documents import ClusterDocuments
 from autoscaler.views.journal import JournalLine
 
-_TAIL_BYTES: Final = 64 << 10
+_TAIL_BYTES: Final = 16 << 10
 _KINDS: Final = {"tj": TRAINING_JOBS, "pod": PODS, "deployment": DEPLOYMENTS}
 
 
@@ -29,7 +29,7 @@ class RunPageSource:
     def __init__(self, run: LocalRun) -> None:
         self._run = run
         self._server = run.plane.server
-        self._namespaces: dict[str, str] = {}  # of objects by TYPE/NAME, also of those that are gone
+        self._namespaces: dict[str, str] = {}  # of objects by TYPE/NAME, also of those gone that events tell of
 
     @property
     def title(self) -> str:
@@ -57,10 +57,16 @@ class RunPageSource:
     def journal(self) -> Sequence[JournalLine]:
         """See `PageSource`: the events of `edl events`."""
         began_at_s = time.time() - self._run.recorder.elapsed_s()
-        for word, kind in _KINDS.items():
-            for raw in self._server.all(kind):
-                self._namespaces[f"{word}/{text(raw, 'metadata', 'name')}"] = text(raw, "metadata", "namespace")
-        return [self._line(event, began_at_s) for event in tuple(self._run.recorder.events)]
+        events = tuple(self._run.recorder.events)
+        told = {event.object for event in events}
+        kept = {name: namespace for name, namespace in self._namespaces.items() if name in told}
+        standing = {
+            f"{word}/{text(raw, 'metadata', 'name')}": text(raw, "metadata", "namespace")
+            for word, kind in _KINDS.items()
+            for raw in self._server.all(kind)
+        }
+        self._namespaces = kept | standing
+        return [self._line(event, began_at_s) for event in events]
 
     async def snapshot(self) -> SnapshotContent:
         """See `PageSource`: the snapshot of `edl snapshot save`."""

@@ -138,3 +138,17 @@ def test_a_picture_has_a_gap_where_nothing_is_known():
     plot = draw_time(time_view(samples, (), rights, span="hour"), {})
     assert {plot.placeable, plot.capacity, plot.web_wanted, plot.web_running} == {""}
     assert next(area.path for area in plot.areas if area.layer.owner == "web") == ""
+
+
+def test_jobs_of_a_namespace_that_ended_are_named_no_more():
+    """Whoever gets the name next reads no history of those before; what was held is still told."""
+    rings, (first,) = SampleRings(), samples_of(1)
+    jobs = (("gone/a", 700), ("gone/b", 300), ("others", 50), ("team/c", 2_000))
+    rings.add(replace(first, jobs=jobs, sizes=(("gone/a", 1), ("team/c", 2)), has_more=True))
+    assert rings.namespaces == {"gone", "team"}
+    rings.forget({"gone"})
+    assert rings.namespaces == {"team"}
+    for name in RINGS:
+        (kept,) = rings.samples(name, now_s=NOW_S)
+        assert (kept.jobs, kept.sizes) == ((("team/c", 2_000), ("others", 1_050)), (("team/c", 2),))
+        assert kept.held_by("gone/a") is None
