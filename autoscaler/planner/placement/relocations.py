@@ -3,7 +3,12 @@
 A server runs where it was placed under an earlier web load. What a node is worth to trainers is the best filling by
 whole ones (`packing_patterns`) of what is free without surplus: it depends on the web and on what stays, not on which
 job runs where. A relocation gains what the old nodes win when servers leave, less what the new one loses when they
-come. Each one raises the sum over all nodes, so none leads back while web load stays the same.
+come.
+
+A gain is counted in trainers that jobs lack now, so that nobody moves for trainers that nobody wants. What jobs lack
+changes with what moves bring, so two such gains may undo each other for ever. So each relocation must also raise the
+sum over all nodes of what they are worth to all trainers that jobs may have (`AllowedTrainers`). That sum depends on
+what stays alone: it rises with each relocation, so none leads back while web load stays the same (ADR 0269).
 
 Two servers of 4 cores in the place of one trainer of 5 lose one trainer and may win two, so up to `MOST_TOGETHER`
 servers that go to one node are looked at together.
@@ -18,10 +23,10 @@ from typing import Final
 
 import numpy as np
 
-from autoscaler.domain import JobName, Pod
+from autoscaler.domain import JobName, JobState, Pod, Shape
 from autoscaler.planner.placement.colocation import nodes_closed_to
 from autoscaler.planner.placement.device_reserve import nodes_with_blocked_devices
-from autoscaler.planner.placement.packing_patterns import minus
+from autoscaler.planner.placement.packing_patterns import minus, most_wanted, patterns_of
 from autoscaler.planner.placement.waste import waste_of
 from autoscaler.planner.working_copy.node_arrays import Mask
 from autoscaler.planner.working_copy.planned_job import PlannedJob
@@ -55,12 +60,34 @@ class Relocation:
     gain: int
 
 
+class AllowedTrainers:
+    """Worth of rooms to all trainers that jobs may have above their minimums, whether they have them or not."""
+
+    def __init__(self, copy: WorkingCopy) -> None:
+        allowed: dict[Shape, int] = {}
+        for job in copy.jobs.values():
+            spec = job.spec.trainer
+            if job.spec.state is JobState.ACTIVE and spec.ceiling > spec.min_replicas:
+                allowed[spec.shape] = allowed.get(spec.shape, 0) + spec.ceiling - spec.min_replicas
+        capacity, shapes = copy.capacity, copy.shapes
+        self._kinds = [
+            (capacity.accepted(number), (capacity.request_amounts(number), worth))
+            for shape, worth in most_wanted(allowed, capacity.ready_capacity())
+            for number in (shapes.number(shape),)
+        ]
+
+    def worth(self, at: int, free: ColumnAmounts) -> int | None:
+        """Return the worth of a node's free amounts, in a unit of its own; None for a node far from full."""
+        return patterns_of(tuple(kind for accepted, kind in self._kinds if accepted[at])).worth(free)
+
+
 class RelocationSearch:
     """Search for relocations on one plan's nodes."""
 
     def __init__(self, copy: WorkingCopy) -> None:
         self._copy = copy
         self._waste = waste_of(copy)
+        self._allowed = AllowedTrainers(copy)
         self._freed: dict[int, ColumnAmounts] = {}
 
     def count_as_free(self, pod: Pod) -> None:
@@ -96,7 +123,7 @@ class RelocationSearch:
                 relocation.shape,
             )
         )
-        yield from found
+        yield from filter(self._raises_worth_to_all, found)
 
     def _moves_of(self, shape: int, sources: Sequence[MovableServer]) -> Iterator[Relocation]:
         """Yield, for each node and number of servers, what the best candidates would gain there."""
@@ -119,6 +146,22 @@ class RelocationSearch:
                 gain = sum(source.gain_on_leaving for source in taken) - (before - after)
                 if gain > 0:
                     yield Relocation(sources=taken, shape=shape, at=at, gain=gain)
+
+    def _raises_worth_to_all(self, relocation: Relocation) -> bool:
+        """True if the nodes together are worth more afterwards to all trainers that jobs may have."""
+        amounts = self._amounts(relocation.shape)
+        there = self._free_on(relocation.at)
+        rooms = [(relocation.at, there, minus(there, amounts, times=len(relocation.sources)))]
+        for source in relocation.sources:
+            left = self._free_on(source.at)
+            rooms.append((source.at, left, tuple(map(add, left, amounts))))
+        gain = 0
+        for at, before, after in rooms:
+            was, becomes = self._allowed.worth(at, before), self._allowed.worth(at, after)
+            if was is None or becomes is None:
+                return False
+            gain += becomes - was
+        return gain > 0
 
     def _nodes_with_most_idle(self, nodes: Mask) -> list[int]:
         """Return the nodes with the largest idle part, `MOST_NODES` at most: most is wasted there."""
