@@ -34,7 +34,7 @@ class Bottleneck(StrEnum):
     NODE_FIT = "NodeFit"  # no node has capacity for one more trainer
     NEVER_FITS = "NeverFits"  # not even on an empty node
     PRIORITY = "Priority"  # capacity is kept for jobs of higher priority
-    FAIR_SHARE = "FairShare"  # jobs of its priority with a smaller share come first
+    FAIR_SHARE = "FairShare"  # jobs of its priority with a smaller share, or less progress, come first
     STEP = "Step"  # one more would fit, a whole step does not
     GANG = "Gang"  # another gang is starting, or has reserved the capacity
     CAPACITY_DRAINING = "CapacityDraining"  # the capacity is being vacated
@@ -174,7 +174,8 @@ class Decision:
     bottleneck: Bottleneck
     message: str
     cause: Cause | None = None  # of a change
-    share: float = 0.0  # weighted dominant share at the target, for people
+    share: float = 0.0  # dominant share at the target, for people
+    progress: float | None = None  # at the target, under `Fairness.PROGRESS`: 1 is as fast as alone on its part
     is_degraded: bool = False  # running below its minimum, or without a server or master
     notice: str = ""  # a request of the user that this cluster cannot fulfil
     held_up_by: tuple[JobName, ...] = ()  # older gangs for which capacity is reserved that it could start in

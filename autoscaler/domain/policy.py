@@ -17,10 +17,13 @@ class Admission(StrEnum):
 
 
 class Fairness(StrEnum):
-    """Fairness: the unit between which shares of one priority are made equal."""
+    """Fairness: what is made equal within one priority, and between whom."""
 
-    JOB = "Job"
-    NAMESPACE = "Namespace"  # between namespaces first, then between the jobs of each: ten small jobs, one share
+    JOB = "Job"  # the shares of jobs
+    NAMESPACE = (
+        "Namespace"  # shares, between namespaces first, then between the jobs of each: ten small jobs, one share
+    )
+    PROGRESS = "Progress"  # of jobs: their throughput in relation to that alone on their part of the cluster
 
 
 class Reclaim(StrEnum):
@@ -41,7 +44,8 @@ class Policy:
     """Default without kube-scheduler; the Kubernetes adapter sets SCHEDULER."""
 
     fairness: Fairness = Fairness.JOB
-    """Users weigh single jobs; NAMESPACE keeps a team with many jobs from getting more than a team with few."""
+    """Users weigh single jobs; NAMESPACE keeps a team with many jobs from getting more than a team with few; PROGRESS
+    lets all gain alike from what others leave of their parts: jobs that scale badly get more, the sum is slower."""
 
     preempts_jobs: bool = False
     """Whether a waiting gang may take a whole running job of lower priority once no surplus is left to take.  Off: a

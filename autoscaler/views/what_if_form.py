@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from autoscaler.domain import NodeName, Resources, WorkloadName
+from autoscaler.domain import Fairness, NodeName, Resources, WorkloadName
 from autoscaler.planner.counterfactual import PlanInputs, edits
 from autoscaler.planner.counterfactual.increments import format_increment
 from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse_memory_bytes
@@ -27,6 +27,7 @@ class WhatIfChanges:
     labels: tuple[tuple[str, str], ...] = ()
     web: tuple[tuple[WorkloadName, int], ...] = ()
     reclaims_idle: bool = False
+    fairness: Fairness | None = None  # None: that of the policy
 
     @property
     def is_empty(self) -> bool:
@@ -55,6 +56,9 @@ def apply_changes(inputs: PlanInputs, changes: WhatIfChanges) -> tuple[PlanInput
         before = len(inputs.view.pods)
         inputs = edits.without_idle_pods(inputs)
         words.append(f"{before - len(inputs.view.pods)} pods with unused GPUs gone")
+    if changes.fairness is not None:
+        inputs = replace(inputs, policy=replace(inputs.policy, fairness=changes.fairness))
+        words.append(f"policy.fairness {changes.fairness}")
     return inputs, words
 
 

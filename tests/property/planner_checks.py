@@ -12,12 +12,14 @@ from autoscaler.domain import (
     CreatePod,
     DeletePod,
     Fairness,
+    JobState,
     PodPhase,
     Role,
     Tier,
 )
 from autoscaler.planner.phases.p4_gangs import STARTS_PER_PLAN
 from autoscaler.planner.working_copy.job_speed import worthwhile_size
+from autoscaler.planner.working_copy.progress import GRAINS, speeds_of
 
 OWNERS_WISH = {Cause.EDIT, Cause.LOST_NODE, Cause.PREEMPTION}  # these may take a job below its minimum, or all of it
 
@@ -113,6 +115,8 @@ def share_of(view, job, *, more=0):
 
 def is_poorer(view, policy, poor, more, rich, less):
     """Whether the poor job has less even with `more` trainers than the rich one with `less` fewer (A4)."""
+    if policy.fairness is Fairness.PROGRESS:
+        return progress_of(view, poor, more=more) < progress_of(view, rich, more=-less)
     after, left = share_of(view, poor, more=more), share_of(view, rich, more=-less)
     if policy.fairness is Fairness.JOB or poor.namespace == rich.namespace:
         return after / poor.weight < left / rich.weight
@@ -120,6 +124,29 @@ def is_poorer(view, policy, poor, more, rich, less):
     for job in view.jobs:
         totals[job.namespace] += after if job is poor else left if job is rich else share_of(view, job)
     return totals[poor.namespace] < totals[rich.namespace]
+
+
+def progress_of(view, job, *, more=0):
+    """The job's throughput with `more` trainers, in relation to that on its part alone, in whole grains."""
+    capacity = sum((n.allocatable for n in view.nodes if n.is_ready and n.accepts(job.trainer.shape)), start=NOTHING)
+    asked = [(amount, capacity.amount(name)) for name, amount in job.trainer.shape.requests.amounts()]
+    part = max((Fraction(amount, held) for amount, held in asked if held), default=Fraction(0)) / job.weight
+    total = sum(other.weight for other in view.jobs if other.state is JobState.ACTIVE)
+    size = more + sum(pod.job == job.name and pod.role is Role.TRAINER for pod in view.pods)
+    if job.throughput is None or not job.throughput.is_known:
+        return part * size
+    fair = float(1 / (part * total)) if part else 0.0
+    speeds = speeds_of(job.throughput.expected, job.trainer, job.servers)
+    most = len(speeds) - 1
+
+    def speed(count):
+        below = int(count)
+        between = (
+            speeds[below] + (speeds[min(below + 1, most)] - speeds[below]) * (count - below) if below < most else 0.0
+        )
+        return between if count < most else speeds[most] * count / most
+
+    return part * Fraction(round(fair * speed(size) / speed(fair) * GRAINS), GRAINS) if fair else Fraction(0)
 
 
 def check_exchange_at_rest(view, policy):

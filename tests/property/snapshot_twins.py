@@ -51,7 +51,16 @@ def told_of_job(draft, snapshot, asked):
     rates = {
         name: Fraction(rate, unit) for name, rate in zip(columns, draft.rates, strict=False) if rate and name in asked
     }
-    return (draft.spec, pods, flags, counts, rates, {role: taken for role, taken in draft.ordinals.items() if taken})
+    scale = None if draft.progress is None else (draft.progress.fair_size, draft.progress.speeds)
+    return (
+        draft.spec,
+        pods,
+        flags,
+        counts,
+        rates,
+        scale,
+        {role: taken for role, taken in draft.ordinals.items() if taken},
+    )
 
 
 def by_column(amounts, columns, asked):

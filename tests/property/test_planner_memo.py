@@ -42,7 +42,7 @@ class Twins(Driver):
         kept = plan(view, self.policy, self.cluster.now(), memo=self.memo)
         assert kept == plan(view, self.policy, self.cluster.now())
         if self.memo._index is not None:
-            check_alike(self.memo._index, ViewIndex(view))
+            check_alike(self.memo._index, ViewIndex(view, fairness=self.policy.fairness))
         return kept
 
 

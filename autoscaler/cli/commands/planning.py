@@ -123,6 +123,12 @@ def plan(*, output: str, snapshot: Path | None, selector: PlaceSelector) -> None
 )
 @click.option("--reclaim-idle", is_flag=True, help="Pods of others that hold GPUs and do not use them give them back.")
 @click.option(
+    "--fairness",
+    type=click.Choice(("Job", "Namespace", "Progress")),
+    default=None,
+    help="policy.fairness: what is made equal, and between whom.",
+)
+@click.option(
     "--submit", type=click.Path(path_type=Path), multiple=True, help="File with jobs and deployments to submit."
 )
 @output_as("table", "json", "yaml")
@@ -144,7 +150,7 @@ def what_if(*, output: str, snapshot: Path | None, selector: PlaceSelector, **ch
         raise click.UsageError("--label applies to new nodes: add --add-nodes N and --shape")
     if not any(changes.values()):
         raise click.UsageError(
-            "give at least one change: --add-nodes, --remove-node, --web, --reclaim-idle or --submit"
+            "give at least one change: --add-nodes, --remove-node, --web, --reclaim-idle, --fairness or --submit"
         )
     from autoscaler.cli.output import what_if_report  # noqa: PLC0415 - the planner is not for --help
     from autoscaler.planner.counterfactual import converge  # noqa: PLC0415 - with it
@@ -164,7 +170,7 @@ def what_if(*, output: str, snapshot: Path | None, selector: PlaceSelector, **ch
 
 def _apply_changes(inputs: PlanInputs, changes: dict[str, Any], source: SnapshotSource) -> tuple[PlanInputs, list[str]]:
     """The planner's inputs with the changes of the command line, and descriptions of these changes."""
-    from autoscaler.domain import NodeName  # noqa: PLC0415 - not for --help
+    from autoscaler.domain import Fairness, NodeName  # noqa: PLC0415 - not for --help
     from autoscaler.views.what_if_form import WhatIfChanges, apply_changes  # noqa: PLC0415 - with it
 
     known = [node.name for node in inputs.view.nodes]
@@ -174,6 +180,7 @@ def _apply_changes(inputs: PlanInputs, changes: dict[str, Any], source: Snapshot
         labels=tuple(changes["labels"]),
         web=tuple((_deployment(inputs, name, source.namespace), count) for name, count in changes["web"]),
         reclaims_idle=changes["reclaim_idle"],
+        fairness=None if changes["fairness"] is None else Fairness(changes["fairness"]),
     )
     inputs, words = apply_changes(inputs, asked)
     descriptions = [*words]

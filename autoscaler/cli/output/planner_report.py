@@ -48,6 +48,8 @@ def why_lines(
         ),
         f"{decision.bottleneck}: {decision.message}",
     ]
+    if decision.progress is not None:
+        lines.append(f"Progress: {decision.progress:.2f} of its throughput alone on its part of the cluster")
     if hint := server_hint(explanation, job):
         lines.append(f"Servers: {hint}")
     if hint := data_hint(job):

@@ -58,6 +58,7 @@ def new_decision(copy: WorkingCopy, job: PlannedJob) -> Decision:
         bottleneck=bottleneck,
         message=summarize(job),
         share=job.share() * spec.weight / copy.share_unit,
+        progress=None if job.progress is None else round(job.progress.relative(job.size), 3),
         is_degraded=job.is_degraded,
         notice=notice_of(copy, job),
         held_up_by=job.held_up_by,
@@ -180,7 +181,8 @@ def shortage_text(job: PlannedJob, holders: Sequence[PlannedJob]) -> ShortageTex
     if all(holder.spec.priority > priority for holder in holders):
         message = f"could grow by {step}: {names}, of higher priority, occupy the capacity"
         return ShortageText(holders, (step, priority), Bottleneck.PRIORITY, message)
-    message = f"could grow by {step}: the capacity is the fair share of {names}"
+    measure = "" if job.progress is None else "by progress "
+    message = f"could grow by {step}: {measure}the capacity is the fair share of {names}"
     return ShortageText(holders, (step, priority), Bottleneck.FAIR_SHARE, message)
 
 

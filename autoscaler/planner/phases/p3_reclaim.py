@@ -87,7 +87,7 @@ def side_cost_of_shrink(copy: WorkingCopy, shape: int, alike: int) -> Callable[[
 
     def moved_back(job: PlannedJob, count: int) -> int:
         rich = richest.get(job.spec.priority)
-        is_poor = rich is not None and job.share(more=1 - count) < share_below(copy, rich)
+        is_poor = rich is not None and job.attained(more=1 - count) < share_below(copy, rich)
         return last_step_of(rich) if rich is not None and is_poor else 0
 
     def side_cost(victims: Victims) -> SideCost:

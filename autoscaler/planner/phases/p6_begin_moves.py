@@ -154,7 +154,7 @@ def evict_for_move(copy: WorkingCopy, at: int, shape: int, count: int, *, benefi
     free = copy.capacity.later[:, at].tolist()
     lacking = [max(0, amount - there) if amount else 0 for amount, there in zip(needed, free, strict=True)]
     taken: list[tuple[PlannedJob, Pod]] = []
-    for job, pod in sorted(displaceable(copy, at), key=lambda pair: (-pair[0].share(), pair[0].spec.name)):
+    for job, pod in sorted(displaceable(copy, at), key=lambda pair: (-pair[0].attained(), pair[0].spec.name)):
         if not any(lacking):
             break
         amounts = copy.capacity.request_amounts(copy.shapes.number(pod.shape))

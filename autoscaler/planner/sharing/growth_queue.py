@@ -35,7 +35,7 @@ class GrowthQueue:
     def add(self, shape: int, dirty: Sequence[PlannedJob]) -> None:
         """Add the growable jobs of a shape, and those of its dirty jobs that may take a step."""
         copy = self._copy
-        if copy.policy.fairness is Fairness.JOB:
+        if copy.policy.fairness is not Fairness.NAMESPACE:
             self._push_next(iter(growth_line(copy, shape)))
         else:  # what one job takes changes others' keys
             for job in copy.growable.get(shape, ()):
@@ -98,7 +98,7 @@ def is_held_back(copy: WorkingCopy, job: PlannedJob) -> bool:
     """True if the next size is too large during a burst of submissions (`Policy.burst_window_s`)."""
     if copy.now_s >= copy.burst_until_s:
         return False
-    return share_after_step(job) * DEFAULT_WEIGHT * copy.policy.burst_part > copy.share_unit
+    return job.share(more=step_of(job)) * DEFAULT_WEIGHT * copy.policy.burst_part > copy.share_unit
 
 
 def may_grow(copy: WorkingCopy, job: PlannedJob) -> bool:
@@ -135,7 +135,7 @@ def is_idle(copy: WorkingCopy, job: PlannedJob) -> bool:
 def growth_key(copy: WorkingCopy, job: PlannedJob) -> GrowthKey:
     """Return the sort key of growth: priority, fairness key, next share, name. Kept until a pod of the job comes or
     goes."""
-    if job.growth_key is None or copy.policy.fairness is not Fairness.JOB:
+    if job.growth_key is None or copy.policy.fairness is Fairness.NAMESPACE:
         job.growth_key = (-job.spec.priority, fairness_key(copy, job), -share_after_step(job), job.spec.name)
     return job.growth_key
 
@@ -153,8 +153,8 @@ def step_of(job: PlannedJob) -> int:
 
 
 def share_after_step(job: PlannedJob) -> int:
-    """Return the share that the next size would bring."""
-    return job.share(more=step_of(job))
+    """Return what the job would have at its next size (`attained`)."""
+    return job.attained(more=step_of(job))
 
 
 def lacks_capacity(copy: WorkingCopy, job: PlannedJob) -> bool:

@@ -30,10 +30,10 @@ def last_step_of(job: PlannedJob) -> int:
 
 
 def share_below(copy: WorkingCopy, job: PlannedJob) -> int:
-    """Return the share that one step less would leave the job; kept until a pod of the job comes or goes."""
+    """Return what one step less would leave the job (`attained`); kept until a pod of the job comes or goes."""
     present = growth_key(copy, job)
     if job.share_below is None or job.share_below[0] is not present:
-        job.share_below = (present, job.share(more=-last_step_of(job)))
+        job.share_below = (present, job.attained(more=-last_step_of(job)))
     return job.share_below[1]
 
 

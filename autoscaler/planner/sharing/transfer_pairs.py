@@ -64,19 +64,21 @@ def step_kind(copy: WorkingCopy, taker: PlannedJob) -> object:
     servers = max(0, servers_wanted(copy, taker, size + step) - staying_server_count(taker)) if is_elastic else 0
     gain = gain_of(copy.policy, spec, size, size + step) if copy.policy.payoff_s else 0.0
     places = (taker.shapes[Role.TRAINER], spec.trainer.per_node, step, servers and taker.shapes[Role.SERVER], servers)
-    return (*places, spec.priority, spec.namespace, taker.rates, gain)
+    is_bent = taker.progress is not None and taker.progress.speeds
+    speeds = (spec.throughput, spec.trainer, spec.servers) if is_bent else None
+    return (*places, spec.priority, spec.namespace, taker.rates, speeds, gain)
 
 
 def how_many_richer(copy: WorkingCopy, taker: PlannedJob, ranked: Sequence[tuple[int, int, str]]) -> int:
     """Return how many of the ranked jobs come before those that owe the taker nothing (see `givers`)."""
-    if copy.policy.fairness is Fairness.JOB:
+    if copy.policy.fairness is not Fairness.NAMESPACE:
         return bisect_left(ranked, (taker.spec.priority, -share_after_step(taker), ""))
     return bisect_left(ranked, (taker.spec.priority + 1, -inf, ""))
 
 
 def fairness_keys(copy: WorkingCopy) -> Mapping[JobName, int]:
     """Return each job's fairness key; between jobs the growth key has it already."""
-    if copy.policy.fairness is Fairness.JOB:
+    if copy.policy.fairness is not Fairness.NAMESPACE:
         return {name: growth_key(copy, job)[1] for name, job in copy.jobs.items()}
     return {name: fairness_key(copy, job) for name, job in copy.jobs.items()}
 
@@ -86,7 +88,7 @@ def givers(
 ) -> Iterator[PlannedJob]:
     """Yield the jobs that may have to give the taker a step, lower classes first, then by largest share."""
     after, priority = share_after_step(taker), taker.spec.priority
-    between_jobs = copy.policy.fairness is Fairness.JOB
+    between_jobs = copy.policy.fairness is not Fairness.NAMESPACE
     for job in helpers:
         is_lower = job.spec.priority < priority
         if job.spec.priority > priority or (not is_lower and between_jobs and shares[job.spec.name] <= after):
@@ -182,8 +184,8 @@ def is_owed(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob, owed: int) 
 
     Then the transfer waits for the richer job: what such a giver gave would be moved twice.
     """
-    is_between_jobs = copy.policy.fairness is Fairness.JOB and giver.spec.priority == taker.spec.priority
-    return is_between_jobs and giver.share() < owed
+    is_between_jobs = copy.policy.fairness is not Fairness.NAMESPACE and giver.spec.priority == taker.spec.priority
+    return is_between_jobs and giver.attained() < owed
 
 
 def pays_for_both(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob) -> bool:

@@ -1,8 +1,8 @@
 """Fairness key of a job: one number by which jobs are ordered; the job with the lowest key takes the next step.
 
-Between jobs (the default) the key is the weighted dominant share. Between namespaces (`Fairness.NAMESPACE`) the
-shares of a namespace's jobs, unweighted, are added up and compared first; weights then divide what the namespace has
-among its own jobs. So ten small jobs of a team do not take ten shares (ADR 0115).
+Between jobs the key is the weighted dominant share (the default), or the job's progress (`progress`). Between
+namespaces (`Fairness.NAMESPACE`) the shares of a namespace's jobs, unweighted, are added up and compared first; weights
+then divide what the namespace has among its own jobs. So ten small jobs of a team do not take ten shares (ADR 0115).
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ class Namespaces:
 
 def fairness_key(copy: WorkingCopy, job: PlannedJob) -> int:
     """Return what the job has already as one number, in a unit in which all keys of a plan compare."""
-    return before_share(copy, job) + job.share()
+    return before_share(copy, job) + job.attained()
 
 
 def before_share(copy: WorkingCopy, job: PlannedJob) -> int:
     """Return the part of a fairness key that comes before the job's own share: its namespace's; 0 between jobs."""
-    if copy.policy.fairness is Fairness.JOB:
+    if copy.policy.fairness is not Fairness.NAMESPACE:
         return 0
     return namespaces_of(copy).total(job.spec.namespace) * above_shares(copy)
 
 
 def is_entitled(copy: WorkingCopy, poor: PlannedJob, more: int, rich: PlannedJob, less: int) -> bool:
     """True if with `more` trainers the poor job still has less than the rich one with `less` fewer (A4)."""
-    after, left = poor.share(more=more), rich.share(more=-less)
-    if copy.policy.fairness is Fairness.JOB or poor.spec.namespace == rich.spec.namespace:
+    after, left = poor.attained(more=more), rich.attained(more=-less)
+    if copy.policy.fairness is not Fairness.NAMESPACE or poor.spec.namespace == rich.spec.namespace:
         return after < left
     spaces = namespaces_of(copy)
-    gained = (after - poor.share()) * poor.spec.weight
-    lost = (rich.share() - left) * rich.spec.weight
+    gained = (after - poor.attained()) * poor.spec.weight
+    lost = (rich.attained() - left) * rich.spec.weight
     return spaces.total(poor.spec.namespace) + gained < spaces.total(rich.spec.namespace) - lost
 
 

@@ -32,7 +32,7 @@ class Grades:
         if not self._largest_share:
             admitted = (other for other in self._jobs.values() if other.is_running or other.is_starting)
             self._largest_share = max(map(self.share_at_ceiling, admitted), default=0)
-        return grade_of(job.share(more=ordinal + 1 - job.size), self._largest_share)
+        return grade_of(job.attained(more=ordinal + 1 - job.size), self._largest_share)
 
     def forget_largest_share(self) -> None:
         """Have the largest share computed again: the plan has admitted further jobs."""
@@ -40,9 +40,9 @@ class Grades:
 
     def share_at_ceiling(self, job: PlannedJob) -> int:
         if job.spec.name in self._dirty:
-            return job.share(more=job.ceiling - job.size)
+            return job.attained(more=job.ceiling - job.size)
         if job.ceiling_share is None:
-            job.ceiling_share = job.share(more=job.ceiling - job.size)
+            job.ceiling_share = job.attained(more=job.ceiling - job.size)
         return job.ceiling_share
 
 

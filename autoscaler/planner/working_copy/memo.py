@@ -47,12 +47,12 @@ class Memo:
         index, self._index = self._index, None
         is_as_before = self._policy is None or kept_settings(policy) == kept_settings(self._policy)
         if index is None or not is_as_before or not update_index(index, view):
-            index = ViewIndex(view)
+            index = ViewIndex(view, fairness=policy.fairness)
         wanted = [headroom.shape for headroom in policy.headroom]
         for shape in wanted:
             index.shapes.number(shape)
         if index.needs_rebuild():
-            index = ViewIndex(view, more_shapes=wanted)
+            index = ViewIndex(view, more_shapes=wanted, fairness=policy.fairness)
         self._begun = index
         carried = carry_over(view.history, index.preempted.values(), now_s=now_s, policy=policy)
         dirty = {*index.unsteady, *(carried.idle_gifts_at_s.keys() & index.jobs.keys())}

@@ -34,6 +34,7 @@ from autoscaler.domain import (
     Shape,
     Tier,
 )
+from autoscaler.planner.working_copy.progress import ProgressScale
 from autoscaler.planner.working_copy.shapes import ColumnAmounts
 
 Price = tuple[int, int, float]  # cost of a job's trainers as victims: priority, fairness key, age of the checkpoint
@@ -94,6 +95,7 @@ class PlannedJob:
     shapes: dict[Role, int] = field(default_factory=dict)  # numbers of new pods' shapes
     trainer_amounts: ColumnAmounts = ()  # of a new trainer, by column
     rates: ColumnAmounts = ()  # what one unit of each resource adds to the weighted share
+    progress: ProgressScale | None = None  # under `Fairness.PROGRESS`
     server_limit: int = 0  # servers that the job may have at most
     ceiling: int = 0  # the size that the job would have on an endless cluster
     worthwhile: int = 0  # the largest size that `TrainerSpec.efficiency` allows it; the ceiling while that is not known
@@ -128,8 +130,8 @@ class PlannedJob:
     offers: dict[Any, Offers] = field(default_factory=dict)  # `ranks.offers_of`, likewise
     unchanged_decision: Decision | None = None  # the decision of the last plan in which nothing happened to the job
     growth_key: GrowthKey | None = None  # `growth_queue.growth_key`, until a pod comes or goes
-    ceiling_share: int | None = None  # `share` at the ceiling, while the job is steady
-    share_below: tuple[GrowthKey, int] | None = None  # a growth key, and the share that one step less would leave
+    ceiling_share: int | None = None  # `attained` at the ceiling, while the job is steady
+    share_below: tuple[GrowthKey, int] | None = None  # a growth key, and what one step less would leave
     next_step: tuple[int, int] | None = None  # a size and `growth_queue.step_of` at it
     touched: int = -1  # where in the log its state was last saved
 
@@ -212,6 +214,13 @@ class PlannedJob:
         for used, amount, rate in zip(self.usage, self.trainer_amounts, self.rates, strict=True):
             largest = max(largest, (used + more * amount) * rate)
         return largest
+
+    def attained(self, *, more: int = 0) -> int:
+        """What fairness between jobs compares, with `more` trainers or fewer: the weighted dominant share, or progress.
+
+        Both rise strictly with the trainers; each compares with its own kind alone.
+        """
+        return self.share(more=more) if self.progress is None else self.progress.attained(self.size + more)
 
     def is_in_service(self, now_s: float) -> bool:
         """True if the job runs, its state is active, and it does not pause after failures."""

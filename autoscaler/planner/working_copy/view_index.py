@@ -12,10 +12,11 @@ from collections.abc import Hashable, Iterable, Sequence
 from math import inf, lcm
 from typing import Any
 
-from autoscaler.domain import ClusterView, Job, JobName, Pod, PodName, PodPhase, Role, Shape, Tier
+from autoscaler.domain import ClusterView, Fairness, Job, JobName, JobState, Pod, PodName, PodPhase, Role, Shape, Tier
 from autoscaler.planner.working_copy.free_capacity import FreeCapacity
 from autoscaler.planner.working_copy.job_speed import worthwhile_size
 from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.progress import progress_scale
 from autoscaler.planner.working_copy.shapes import Shapes, offered_by, unit_of
 
 UNBOUND = (PodPhase.PENDING, PodPhase.GATED)
@@ -24,8 +25,11 @@ UNBOUND = (PodPhase.PENDING, PodPhase.GATED)
 class ViewIndex:
     """All that the phases start from. `jobs` are as the view has them: nothing is planned yet."""
 
-    def __init__(self, view: ClusterView, *, more_shapes: Iterable[Shape] = ()) -> None:
+    def __init__(
+        self, view: ClusterView, *, more_shapes: Iterable[Shape] = (), fairness: Fairness = Fairness.JOB
+    ) -> None:
         self.view = view
+        self.fairness = fairness
         self.shapes = Shapes(offered_by(view.nodes))
         self.members: dict[JobName, dict[PodName, Pod]] = {}
         self.waiting: dict[PodName, Pod] = {}  # unbound external pods, and masters that the cluster replaces
@@ -147,6 +151,7 @@ class ViewIndex:
         for planned in gone:
             if planned.spec.name in self.jobs:
                 self.jobs[planned.spec.name].rates = planned.rates
+                self.jobs[planned.spec.name].progress = planned.progress
         self.unsteady = {name: planned for name, planned in self.jobs.items() if not planned.is_steady}
         self.by_trainer, self.growable, self.growth_lines = {}, {}, {}
         for planned in self.jobs.values():
@@ -234,6 +239,16 @@ class ViewIndex:
         for planned in self.jobs.values():
             planned.unchanged_decision = planned.growth_key = planned.ceiling_share = None
             planned.rates = rates[(capacities[planned.shapes[Role.TRAINER]], planned.spec.weight)]
+        if self.fairness is Fairness.PROGRESS:
+            self._scale_progress()
+
+    def _scale_progress(self) -> None:
+        """Set each job's scale of progress, by its part of the cluster."""
+        jobs = self.jobs.values()
+        total = sum(job.spec.weight for job in jobs if job.spec.state is JobState.ACTIVE)
+        for job in jobs:
+            of_trainer = max(map(int.__mul__, job.trainer_amounts, job.rates), default=0)
+            job.progress = progress_scale(job.spec, of_trainer, total, self.share_unit)
 
 
 def number_shapes(shapes: Shapes, view: ClusterView) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from autoscaler.cli.main import main
-from autoscaler.domain import Capabilities, JobState, Policy, ServerSpec, Workload
+from autoscaler.domain import Capabilities, Fairness, JobState, Policy, ServerSpec, Workload
 from autoscaler.snapshots import SnapshotContent, format_document, to_document
+from autoscaler.throughput import CurveShape, FittedCurve
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import job, node, shape
@@ -187,6 +188,36 @@ def test_a_node_that_is_named_twice_is_gone_once(say):
     """Also where one of the two names says its kind."""
     twice = say("what-if", "--remove-node", "n1", "--remove-node", "node/n1")
     assert twice == say("what-if", "--remove-node", "n1")
+
+
+def test_fairness_by_progress(say, tmp_path):
+    """What a job of one trainer leaves goes to the job that scales badly; `why` tells how fast it is then."""
+    bent = CurveShape(work=1.0, serial=0.1)
+    curve = FittedCurve(expected=bent, favourable=bent, sizes=(1, 2, 4))
+    jobs = [job("bent", high=32, throughput=curve), job("even", high=32), job("small", high=1)]
+    cluster = MemoryCluster([node("n1", 25_000)], jobs)
+    driver = Driver(cluster, Policy())
+    driver.settle()
+    file = tmp_path / "curves.json"
+    snapshot = SnapshotContent(now_s=cluster.now(), policy=Policy(), view=cluster.view(history=driver.history))
+    file.write_text(format_document(to_document(snapshot)))
+    told = say("what-if", "--fairness", "Progress", file=file).splitlines()
+    assert told[0] == "with policy.fairness Progress:"
+    before, after = ({row.split()[0]: int(row.split()[at]) for row in told[2:5]} for at in (2, 3))
+    assert before == {"tj/bent": 12, "tj/even": 12, "tj/small": 1}
+    assert after["tj/bent"] > after["tj/even"]
+    assert "Progress" not in say("why", "tj/even", file=file)
+    by_progress = replace(snapshot, policy=replace(Policy(), fairness=Fairness.PROGRESS))
+    file.write_text(format_document(to_document(by_progress)))
+    assert "Progress: 1.44 of its throughput alone on its part of the cluster" in say("why", "tj/even", file=file)
+
+
+def test_every_fairness_of_the_policy_may_be_asked_about(say):
+    """The command line names them without importing the planner."""
+    for fairness in Fairness:
+        assert f"with policy.fairness {fairness}:" in say("what-if", "--fairness", str(fairness))
+    said = say("what-if", "--fairness", "None", code=2)
+    assert all(repr(str(fairness)) in said for fairness in Fairness)
 
 
 @pytest.mark.parametrize("words", [["plan"], ["plan", "--help"]])
