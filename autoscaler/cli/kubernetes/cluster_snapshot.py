@@ -1,8 +1,8 @@
 """Snapshot of a cluster for the planner, made of one listing of each kind, and of a file submitted to it.
 
 Objects are parsed as the operator parses them (`clusters.kubernetes.cluster_view`), and a job's state is restored as by
-an operator that has just become leader.  A running operator's windows and pauses, and the nodes that a job avoids, are
-unknown here; notes say so.
+an operator that has just become leader, with what the running one wrote of throughput and of trainers that do no work.
+Its windows and pauses, and the nodes that a job avoids, are unknown here; notes say so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
 from autoscaler.clusters.kubernetes.cache.expectations import Expectations
 from autoscaler.clusters.kubernetes.cache.object_cache import AGED_KINDS, WATCHED_KINDS, Key, ObjectCache, key_of
 from autoscaler.clusters.kubernetes.cluster_view import JobRuntime, ViewBuilder
-from autoscaler.clusters.kubernetes.objects.fields import part, text, unix_s
+from autoscaler.clusters.kubernetes.objects.fields import integer, part, text, unix_s
 from autoscaler.clusters.kubernetes.objects.names import master_name, split_key
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import parse_workload
 from autoscaler.clusters.kubernetes.parsing.node_gpus import report_of, trim_node_gpus
@@ -48,9 +48,11 @@ from autoscaler.jobs.server_ratio import ratio_in_status
 from autoscaler.manifests.documents import read_documents
 from autoscaler.operator.idle.consent import Consent, owner_of, read_consent, scaler_of
 from autoscaler.operator.idle.gpu_use import idle_pods_of
+from autoscaler.operator.job.idle_status import idle_in_status
 from autoscaler.operator.job.job_pods import own_pods, roles_of
 from autoscaler.operator.job.job_record import is_ratio_measured
 from autoscaler.operator.job.recovery import FoundJob, recover_life
+from autoscaler.operator.job.throughput_status import curve_in_status
 from autoscaler.operator.process.policy_file import (
     ELASTIC_SERVERS_KEY,
     MOVE_SERVERS_KEY,
@@ -168,6 +170,9 @@ def facts_of(job: KubeJob, raw: Raw, pods: Iterable[Raw], *, has_master: bool, n
         checkpoint_age_s=None if saved_at_s is None else max(0.0, now_s - saved_at_s),
         trainers_per_server=ratio_in_status(status).trainers_per_server if is_ratio_measured(job) else None,
         waiting_share=waiting_share_of(raw),
+        resize_pause_s=max(0, integer(status, "progress", "resizePauseMilliseconds")) / 1000,
+        throughput=curve_in_status(status, now_s),
+        idle=idle_in_status(status, namespace=job.namespace),
     )
 
 

@@ -34,7 +34,7 @@ def why_lines(
     """The answer for people: the sizes, the bottleneck, and the changes that would lift it.
 
     `is_ratio_measured`: EDL measures the ratio of servers to trainers; the planner gets the number alone (ADR 0117).
-    `idle`: which trainers do no work, by the job's status, where the planner's view does not tell.
+    `idle`: which trainers do no work, in the words of the job's status, which say more than the planner's view.
     """
     decision = explanation.decision
     goes = "" if decision.now == decision.target else f", going to {decision.target}"
@@ -54,10 +54,10 @@ def why_lines(
         lines.append(f"Servers: {hint}")
     if hint := data_hint(job):
         lines.append(f"Data: {hint}")
-    if job.idle:
-        lines.append(f"Idle: {listed([one.pod for one in job.idle])} completed no batch for the job's window")
-    elif idle:
+    if idle:
         lines.append(f"Idle: {idle}")
+    elif job.idle:
+        lines.append(f"Idle: {listed([one.pod for one in job.idle])} completed no batch for the job's window")
     if explanation.settled.bottleneck is not decision.bottleneck:
         lines.append(f"then {explanation.settled.bottleneck}: {explanation.settled.message}")
     answers = explanation.answers

@@ -11,7 +11,8 @@ from typing import Any, Final
 from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
 from autoscaler.clusters.kubernetes.objects.fields import parts, text
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
-from autoscaler.jobs.throughput_watch import ThroughputWatch, points_in_status, points_of
+from autoscaler.jobs.throughput_watch import ThroughputWatch, points_in_status, points_of, with_setting
+from autoscaler.throughput import FittedCurve
 
 HARDWARE_LABELS: Final = ("nvidia.com/gpu.product", "node.kubernetes.io/instance-type")
 """The first of these that a node has names its hardware."""
@@ -39,6 +40,12 @@ def hardware_of(labels: Mapping[str, str]) -> str:
 def throughput_in_status(status: RawRead) -> ThroughputWatch:
     """Return what an earlier leader measured of the job."""
     return points_in_status(parts(status, "throughput", "points"))
+
+
+def curve_in_status(status: RawRead, now_unix_s: float) -> FittedCurve | None:
+    """Return the curve that the points of the status give now, under the setting that they were last measured with."""
+    watch = throughput_in_status(status)
+    return with_setting(watch, text(status, "throughput", "setting"), now_unix_s).curve if watch.log.points else None
 
 
 def throughput_status(watch: ThroughputWatch, worthwhile: int | None) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from autoscaler.domain import Bottleneck, Role, Tier
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.lifecycle import JobEnding, LifeStage
 from autoscaler.manifests.api_types import ReplicaBounds
+from autoscaler.operator.job.idle_status import idle_status
 from autoscaler.operator.job.job_pods import has_ended, is_leaving, is_ready, role_of, uid_of
-from autoscaler.operator.job.job_record import JobRecord, is_ratio_measured
+from autoscaler.operator.job.job_record import JobRecord, idle_trainers_of, is_ratio_measured
 from autoscaler.operator.job.pod_termination import termination_of
 from autoscaler.operator.job.throughput_status import throughput_status
 from autoscaler.operator.status import conditions
@@ -44,7 +45,7 @@ def status_of(inputs: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
         "reason": main_reason(found),
         "selector": f"{JOB}={job.name},{ROLE}={Role.TRAINER.value}",
         "failures": _failures(inputs),
-        "trainers": _trainers(inputs),
+        "trainers": _trainers(inputs, offset_s),
         "master": _master(inputs),
         "resizes": _resizes(inputs, offset_s),
     }
@@ -135,10 +136,11 @@ def _failures(inputs: StatusInputs) -> int:
     return max(0, life.failures - len(proofs))
 
 
-def _trainers(inputs: StatusInputs) -> Raw:
+def _trainers(inputs: StatusInputs, offset_s: float) -> Raw:
     sizes, decision = inputs.job.spec.trainer.replicas, inputs.plan_report.decision
     there = inputs.active_pods[Role.TRAINER]
     surplus = sum(text(raw, "metadata", "labels", TIER) == Tier.SURPLUS.value for raw in there)
+    idle = idle_status(idle_trainers_of(inputs.record), offset_s=offset_s)
     return {
         "ready": sum(is_ready(raw) for raw in there),
         "target": decision.target if decision is not None and inputs.record.life.stage is LifeStage.ACTIVE else 0,
@@ -148,6 +150,7 @@ def _trainers(inputs: StatusInputs) -> Raw:
         "surplus": surplus,
         "leaving": len(_leaving(inputs, Role.TRAINER)),
         "names": _names(there),
+        **({"idle": idle} if idle else {}),
     }
 
 

@@ -12,7 +12,7 @@ from autoscaler.cli.kubernetes.describe_job import waiting_share_of
 from autoscaler.cli.output.planner_report import why_lines
 from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError, RefusedBy
-from autoscaler.domain import JobState, PodPhase, Policy, Reclaim, Role
+from autoscaler.domain import Bottleneck, JobState, PodPhase, Policy, Reclaim, Role
 from autoscaler.domain.gpu_reports import GpuReport, GpuVerdict, NodeGpuReport
 from autoscaler.gpus.report_documents import make_object, make_status
 from autoscaler.operator.process.policy_file import policy_config_map
@@ -123,6 +123,44 @@ def test_idle_pods_are_those_of_the_agents_reports_also_in_the_file():
     assert (idle.pod, idle.after_s) == (f"{NAMESPACE}/alice", 1_800.0)
     again = parse_document(format_document(to_document(found)))
     assert again.view.idle_pods == found.view.idle_pods
+
+
+def test_idle_trainers_and_curves_are_those_that_the_operator_wrote():
+    """The plan keeps the job from growing, as the operator's own does; an entry without pod or instant is none."""
+    idle = [
+        {"name": "digits-trainer-2", "since": "2026-01-02T03:04:06Z", "hangs": False},
+        {"name": "digits-trainer-1", "since": "yesterday", "hangs": True},
+        {"since": "2026-01-02T03:04:06Z"},
+        "digits-trainer-0",
+    ]
+    points = [
+        {
+            "trainers": size,
+            "servers": 0,
+            "samplesPerSecond": speed,
+            "seconds": 60.0,
+            "unixTime": NOW_S,
+            "setting": "b 8",
+        }
+        for size, speed in ((1, 10.0), (2, 17.0), (4, 26.0))
+    ]
+    with stage() as (made, place):
+        made.make(kinds.NODES, node())
+        told = status(trainers=STATUS["trainers"] | {"idle": idle}, throughput={"points": points, "setting": "b 8"})
+        sizes = {"minReplicas": 1, "maxReplicas": 8}
+        made.make_trainers(made.make_job(told=told, trainer=sizes), 3)
+        found = place.snapshot()
+    (job,) = found.view.jobs
+    assert [(one.pod, one.is_hung) for one in job.idle] == [(f"{NAMESPACE}/digits-trainer-2", False)]
+    assert job.throughput.sizes == (1, 2, 4)
+    again = parse_document(format_document(to_document(found)))
+    assert again.view.jobs == found.view.jobs
+    (decision,) = plan(found.view, found.policy, found.now_s).decisions
+    assert decision.bottleneck is Bottleneck.IDLE
+    explanation = explain(PlanInputs(view=found.view, policy=found.policy, now_s=found.now_s), job.name)
+    assert f"Idle: {NAMESPACE}/digits-trainer-2 completed no batch for the job's window" in why_lines(
+        explanation, 3, job
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from autoscaler.jobs.life_events import FailureReason
 from autoscaler.jobs.lifecycle import JobEnding, Life, LifeStage
-from autoscaler.operator.job.job_record import alerted_uncommitted_since_s, facts_of, next_reconcile_at_s
+from autoscaler.jobs.trainer_ledger import TrainerVerdict, WorkState
+from autoscaler.operator.job.idle_status import idle_in_status
+from autoscaler.operator.job.job_record import (
+    alerted_uncommitted_since_s,
+    facts_of,
+    idle_trainers_of,
+    next_reconcile_at_s,
+)
 from autoscaler.operator.status.conditions import ConditionType, false_condition, true_condition
 from autoscaler.operator.status.job_status import main_reason
 from autoscaler.operator.status.status_inputs import PlanReport, ResizeAuthor, ResizeRecord
@@ -19,6 +26,7 @@ from tests.cluster.trainingjobs import DEFINITION
 from tests.unit.clusters.kubernetes.raw_objects import kube_job
 from tests.unit.operator.status.status_cases import (
     NOW_S,
+    OFFSET_S,
     PROGRESS,
     RUNNING,
     decision,
@@ -33,6 +41,20 @@ def test_counts_and_names_are_those_of_the_pods():
     trainers = status(seen(*RUNNING))["trainers"]
     assert (trainers["ready"], trainers["target"], trainers["core"], trainers["surplus"]) == (2, 3, 2, 1)
     assert trainers["names"] == ["digits-trainer-0", "digits-trainer-1", "digits-trainer-2"]
+    assert "idle" not in trainers
+
+
+def test_trainers_that_do_no_work_are_read_back_as_the_planner_has_them():
+    """Those that may be given away or replaced, by the time of day; one that is only late is none of them."""
+    still = (
+        TrainerVerdict(name="digits-trainer-1", state=WorkState.IDLE, since_s=700.0, gives=True),
+        TrainerVerdict(name="digits-trainer-2", state=WorkState.HUNG, since_s=705.0, is_replaceable=True),
+        TrainerVerdict(name="digits-trainer-0", state=WorkState.HUNG, since_s=990.0),
+    )
+    inputs = seen(*RUNNING, record={"still": still})
+    found = idle_in_status(status(inputs), namespace=inputs.job.namespace)
+    assert found == tuple(replace(one, since_s=one.since_s - OFFSET_S) for one in idle_trainers_of(inputs.record))
+    assert [one.is_hung for one in found] == [False, True]
 
 
 def test_progress_is_told_as_far_as_it_is_known():
