@@ -39,6 +39,7 @@ class Arm:
 ARMS: Final = (
     Arm(name="fixed", efficiency=0.0, is_fixed=True),
     Arm(name="EDL", efficiency=0.0),
+    Arm(name="EDL, by progress", efficiency=0.0, fairness=Fairness.PROGRESS),
     Arm(name="EDL, efficiency 0.3", efficiency=0.3),
     Arm(name="EDL, efficiency 0.5", efficiency=0.5),
     Arm(name="EDL, efficiency 0.7", efficiency=0.7),
@@ -98,7 +99,7 @@ def schedule_edl(cluster: SimulatedCluster, trace: list[TraceJob], arm: Arm) -> 
         spec = make_job(job, efficiency=arm.efficiency or 0.0, fixed=fixed, pause_s=PAUSE_S)
         work = TrainingWork(curve=job.curve, samples_total=job.samples, resize_pause_s=PAUSE_S, in_flight_s=0.0)
         cluster.at(job.at_s, partial(cluster.submit, spec, work))
-    if arm.efficiency:
+    if arm.efficiency or arm.fairness is Fairness.PROGRESS:
         cluster.every(POLL_S, Observer(cluster=cluster).tick)
 
 

@@ -32,7 +32,7 @@ def test_trace_has_the_published_mixture():
     assert draw_trace(5, jobs=2_000) == trace
 
 
-@pytest.mark.parametrize("name", ["EDL", "EDL, efficiency 0.5", "Pollux, with EDL's pause"])
+@pytest.mark.parametrize("name", ["EDL", "EDL, by progress", "EDL, efficiency 0.5", "Pollux, with EDL's pause"])
 def test_no_arm_beats_the_bound(name):
     """Every job ends, under every arm, and the same pass gives the same times."""
     trace = [replace(job, gpu_hours=min(job.gpu_hours, 2.0)) for job in draw_trace(3, jobs=8, hours=0.5)]
