@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 from typing import Final
 
 import click
@@ -42,6 +40,9 @@ def completion(shell: str) -> None:
 
 def list_versions() -> list[str]:
     """Lines about this machine and the packages that EDL depends on."""
+    from importlib.metadata import PackageNotFoundError  # noqa: PLC0415 - not for --help
+    from importlib.metadata import version as version_of  # noqa: PLC0415
+
     lines = [f"python {platform.python_version()} on {platform.platform()}, {os.cpu_count()} cores"]
     for package in _PACKAGES:
         try:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -57,7 +56,9 @@ def save(*, output: Path | None, selector: PlaceSelector) -> None:
     edl snapshot save
     edl snapshot save -o snapshot.json
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    from autoscaler.snapshots import format_document, to_document  # noqa: PLC0415 - not for --help
+    from importlib.metadata import version  # noqa: PLC0415 - not for --help
+
+    from autoscaler.snapshots import format_document, to_document  # noqa: PLC0415
 
     with selector.open() as place:
         title, snapshot = place.title, place.snapshot()
