@@ -25,9 +25,9 @@ from tests.protocol.names import Names, Numbered, Renaming, names_in, renamed
 from tests.protocol.world import Cast, TrainerSlot, World
 
 
-def renamed_master(process: MasterProcess, renaming: Renaming) -> MasterProcess:
+def renamed_master(process: MasterProcess, renaming: Renaming, names: Names) -> MasterProcess:
     """Counters go on after the last number in use."""
-    process = renamed(process, renaming)
+    process = renamed(process, renaming, names)
     state = process.state
     books, commit = state.dispatch, state.commit
     requests = dict(renaming.requests)
@@ -65,8 +65,8 @@ def renamed_master(process: MasterProcess, renaming: Renaming) -> MasterProcess:
     return replace(process, state=state)
 
 
-def renamed_trainer(slot: TrainerSlot, renaming: Renaming) -> TrainerSlot:
-    slot = renamed(slot, renaming)
+def renamed_trainer(slot: TrainerSlot, renaming: Renaming, names: Names) -> TrainerSlot:
+    slot = renamed(slot, renaming, names)
     process = slot.process
     if process is None or process.state.request <= 1:
         return slot
@@ -83,6 +83,12 @@ def renamed_trainer(slot: TrainerSlot, renaming: Renaming) -> TrainerSlot:
         inbox=inbox,
         process=replace(process, state=replace(process.state, request=1), waits_for=waits_for),
     )
+
+
+def renamed_storage(storage: tuple[Manifest, ...], renaming: Renaming, names: Names) -> tuple[Manifest, ...]:
+    """In the order of their making."""
+    manifests: tuple[Manifest, ...] = renamed(storage, renaming, names)
+    return tuple(sorted(manifests, key=lambda manifest: _age_of_manifest(manifest.id)))
 
 
 def _ranked(used: Iterable[Numbered]) -> tuple[tuple[Numbered, int], ...]:
@@ -108,14 +114,13 @@ class Canon:
         self._sets: Interned[Names] = Interned()
         self._renamings: Interned[Renaming] = Interned()
         tables = (cast.masters, cast.etcds, cast.storages, cast.servers, cast.trainers)
+        renamers = (renamed_master, renamed, renamed_storage, renamed, renamed_trainer)
         self._names = [Remembered(lambda n, table=table: self._sets.number(names_in(table[n]))) for table in tables]
         self._requests = Remembered(self._request_of)
         self._renaming_of = Remembered(self._renaming)
-        self._master = self._renamed_by(cast.masters, renamed_master)
-        self._trainer = self._renamed_by(cast.trainers, renamed_trainer)
-        self._server = self._renamed_by(cast.servers, renamed)
-        self._etcd = self._renamed_by(cast.etcds, renamed)
-        self._storage = self._renamed_by(cast.storages, lambda storage, r: self._sorted(renamed(storage, r)))
+        self._master, self._etcd, self._storage, self._server, self._trainer = map(
+            self._renamed_by, tables, renamers, self._names
+        )
 
     def of(self, draft: Draft) -> World:
         drop_dead(draft)
@@ -136,8 +141,13 @@ class Canon:
             world.relays,
         )
 
-    def _renamed_by(self, table: Interned[Any], rename: Callable[[Any, Renaming], Any]) -> Remembered[int]:
-        return Remembered(lambda number, by: table.number(rename(table[number], self._renamings[by])))
+    def _renamed_by(
+        self, table: Interned[Any], rename: Callable[[Any, Renaming, Names], Any], names: Remembered[int]
+    ) -> Remembered[int]:
+        def renamed_number(number: int, by: int) -> int:
+            return table.number(rename(table[number], self._renamings[by], self._sets[names(number)]))
+
+        return Remembered(renamed_number)
 
     def _renaming_in(self, world: World) -> int:
         masters, etcds, storages, servers, trainers = self._names
@@ -170,6 +180,3 @@ class Canon:
     def _request_of(self, trainer: int) -> tuple[Incarnation, int] | None:
         process = self.cast.trainers[trainer].process
         return (process.state.incarnation, process.state.request) if process else None
-
-    def _sorted(self, storage: tuple[Manifest, ...]) -> tuple[Manifest, ...]:
-        return tuple(sorted(storage, key=lambda manifest: _age_of_manifest(manifest.id)))

@@ -47,6 +47,42 @@ class Interned(Generic[Value]):
         return len(self._values)
 
 
+class Unique(Generic[Value]):
+    """One object for all equal values, which is then told apart by its identity: a deep value is hashed once."""
+
+    def __init__(self) -> None:
+        self._interned: Interned[Value] = Interned()
+        self._kept: dict[int, Value] = {}
+
+    def same(self, value: Value) -> Value:
+        if self._kept.get(id(value)) is value:
+            return value
+        one = self._interned.same(value)
+        self._kept[id(one)] = one
+        return one
+
+    def forget(self) -> None:
+        self._interned = Interned()
+        self._kept.clear()
+
+
+class RememberedOf(Generic[Result]):
+    """A pure function of a `Unique` value, and of hashable ones beside it, whose answers are kept."""
+
+    def __init__(self, function: Callable[..., Result]) -> None:
+        self._function = function
+        self._known: dict[tuple[Hashable, ...], tuple[object, Result]] = {}
+
+    def __call__(self, value: object, *more: Hashable) -> Result:
+        found = self._known.get((id(value), *more))
+        if found is None or found[0] is not value:  # it is kept here: nothing else gets its identity
+            found = self._known[id(value), *more] = value, self._function(value, *more)
+        return found[1]
+
+    def forget(self) -> None:
+        self._known.clear()
+
+
 class Remembered(Generic[Result]):
     """A pure function whose answers are kept.  Called with hashable arguments only."""
 

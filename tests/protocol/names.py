@@ -9,6 +9,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum, auto
 from functools import cache
 from typing import Any, Final
 
@@ -45,6 +46,35 @@ class Renaming:
     requests: tuple[tuple[Incarnation, int], ...] = ()  # of living trainers: their newest request
 
 
+class Make(Enum):
+    """What a value is to those that look for names."""
+
+    LEAF = auto()
+    TEXT = auto()
+    LEASE = auto()
+    CUT = auto()
+    RECORD = auto()
+    MAPPING = auto()
+    ITEMS = auto()
+
+
+@cache
+def _make_of(kind: type) -> Make:
+    """By its type, asked once for each: millions of values are looked at.  Raises TypeError."""
+    if issubclass(kind, (*_LEAVES, Enum)):
+        return Make.LEAF
+    for base, make in ((str, Make.TEXT), (LeaseToken, Make.LEASE), (CutId, Make.CUT)):
+        if issubclass(kind, base):
+            return make
+    if is_dataclass(kind):
+        return Make.RECORD
+    if issubclass(kind, Mapping):
+        return Make.MAPPING
+    if issubclass(kind, Iterable):
+        return Make.ITEMS
+    raise TypeError(f"{kind} in a state")
+
+
 @cache
 def _names_of_parts(kind: type) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind))
@@ -56,10 +86,6 @@ def _reader_of_parts(kind: type) -> Callable[[Any], tuple[Any, ...]]:
     return operator.attrgetter(*names) if len(names) > 1 else lambda one: tuple(getattr(one, name) for name in names)
 
 
-def _parts(one: Any) -> tuple[Any, ...]:
-    return _reader_of_parts(type(one))(one)
-
-
 def names_in(value: Any) -> Names:
     leases: set[Numbered] = set()
     cuts: set[Numbered] = set()
@@ -67,23 +93,23 @@ def names_in(value: Any) -> Names:
     rest = [value]
     while rest:
         one = rest.pop()
-        if isinstance(one, _LEAVES):
+        make = _make_of(type(one))
+        if make is Make.LEAF:
             continue
-        if isinstance(one, str):
+        if make is Make.RECORD:
+            rest += _reader_of_parts(type(one))(one)
+        elif make is Make.TEXT:
             if _MANIFEST.fullmatch(one):
                 manifests.add(one)
-        elif isinstance(one, LeaseToken):
-            leases.add((one.term, one.number))
-        elif isinstance(one, CutId):
-            cuts.add((one.term, one.sequence))
-        elif is_dataclass(one):
-            rest += _parts(one)
-        elif isinstance(one, Mapping):
-            rest += [*one.keys(), *one.values()]
-        elif isinstance(one, Iterable):
+        elif make is Make.ITEMS:
             rest += one
+        elif make is Make.MAPPING:
+            rest += one.keys()
+            rest += one.values()
+        elif make is Make.LEASE:
+            leases.add((one.term, one.number))
         else:
-            raise TypeError(f"{type(one)} in a state")
+            cuts.add((one.term, one.sequence))
     return Names(frozenset(leases), frozenset(cuts), frozenset(manifests))
 
 
@@ -95,33 +121,33 @@ class Renamer:
         self.manifests = dict(renaming.manifests)
 
     def __call__(self, one: Any) -> Any:
-        if isinstance(one, _LEAVES):
+        make = _make_of(type(one))
+        if make is Make.LEAF:
             return one
-        if isinstance(one, str):
-            return self.manifests.get(one, one)
-        if isinstance(one, LeaseToken):
-            return replace(one, number=self.leases.get((one.term, one.number), one.number))
-        if isinstance(one, CutId):
-            return replace(one, sequence=self.cuts.get((one.term, one.sequence), one.sequence))
-        if is_dataclass(one):
-            found = _parts(one)
+        if make is Make.RECORD:
+            found = _reader_of_parts(type(one))(one)
             new = [self(value) for value in found]
             if all(map(operator.is_, found, new)):
                 return one
             return type(one)(**dict(zip(_names_of_parts(type(one)), new, strict=True)))
+        if make is Make.TEXT:
+            return self.manifests.get(one, one)
+        if make is Make.LEASE:
+            return replace(one, number=self.leases.get((one.term, one.number), one.number))
+        if make is Make.CUT:
+            return replace(one, sequence=self.cuts.get((one.term, one.sequence), one.sequence))
         if isinstance(one, FrozenMap):
             return FrozenMap({self(key): self(value) for key, value in one.items()})
         if isinstance(one, tuple):
             new_items = tuple(self(item) for item in one)
-            return one if all(a is b for a, b in zip(one, new_items, strict=True)) else new_items
+            return one if all(map(operator.is_, one, new_items)) else new_items
         if isinstance(one, frozenset):
             return frozenset(self(item) for item in one)
         raise TypeError(f"{type(one)} in a state")
 
 
-def renamed(value: Any, renaming: Renaming) -> Any:
-    """The value under its new names; itself when all its names stay."""
-    names = names_in(value)
+def renamed(value: Any, renaming: Renaming, names: Names) -> Any:
+    """The value, whose names these are, under new ones; itself when all stay."""
     stays = (
         all(new == old[1] for old, new in renaming.leases if old in names.leases)
         and all(new == old[1] for old, new in renaming.cuts if old in names.cuts)

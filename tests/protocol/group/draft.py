@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
-from typing import assert_never
+from typing import Any, assert_never
 
 from master.api.group_shares import step_positions
 from master.api.identities import Incarnation, MemberName
@@ -28,6 +27,7 @@ from tests.protocol.group.world import (
     put,
     with_group,
 )
+from tests.protocol.interning import RememberedOf, Unique
 from trainer_sdk.group.core import script_work
 from trainer_sdk.group.core.control_words import StepWord
 from trainer_sdk.group.core.member_events import (
@@ -45,15 +45,18 @@ from trainer_sdk.group.core.member_state import MemberState, MemberStep, check_m
 from trainer_sdk.group.core.steps import share_of
 from trainer_sdk.group.core.transitions import handle_member
 
+cores: Unique[MemberState] = Unique()
+"""All that stand in worlds: the same few members meet the same few events in most states."""
 
-@lru_cache(maxsize=1 << 16)  # the same few members meet the same few events in most states
+
+@RememberedOf
 def member_step(core: MemberState, event: GroupEvent) -> MemberStep:
     step = handle_member(core, event)
     check_member(step.state)
     return step
 
 
-@lru_cache(maxsize=1 << 16)
+@RememberedOf
 def work_of(core: MemberState) -> ScriptWork:
     """What the script's thread of a member does next."""
     return script_work.next_work(core)
@@ -83,7 +86,9 @@ class GroupDraft:
     def member(self, place: int) -> Member:
         return self.world.members[place]
 
-    def set_member(self, place: int, **parts: object) -> Member:
+    def set_member(self, place: int, **parts: Any) -> Member:
+        if "core" in parts:
+            parts["core"] = cores.same(parts["core"])
         member = replace(self.world.members[place], **parts)
         self.world = self.world._replace(members=put(self.world.members, place, member))
         return member

@@ -29,7 +29,7 @@ from master.job.domain.effects import (
     WriteManifest,
 )
 from master.job.domain.job_config import JobConfig
-from tests.protocol.interning import hashed_once
+from tests.protocol.interning import RememberedOf, hashed_once
 
 NOW = Instant(1_000_000_000_000)
 _HEARD = ("heard_at", "moved_at")
@@ -47,10 +47,11 @@ class GroupMaster:
     __hash__ = hashed_once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class GroupEtcd:
     term: Term
     durable: Durable
+    __hash__ = hashed_once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,12 @@ def started(config: JobConfig, etcd: GroupEtcd) -> GroupMasterStep:
 def handled(master: GroupMaster, event: GroupCoreEvent, now: Instant = NOW) -> GroupMasterStep:
     step = group.handle(master.state, event, now)
     return _carried_out(replace(master, state=_timeless(step.state)), step.effects)
+
+
+@RememberedOf
+def check_master(master: GroupMaster) -> None:
+    """The core's own check, asked once of each: most moves leave the master as it is.  Raises what that raises."""
+    group.check_invariants(master.state)
 
 
 def skipping(master: GroupMaster, positions: PositionSet) -> GroupMasterStep:

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from master import group as master_group
 from master.api.identities import Term
 from master.api.messages.generations import CopyWanted
 from master.api.positions import EMPTY
@@ -107,7 +106,7 @@ class GroupModel:
         try:
             change.act(draft)
             after = self._settled(draft)
-            master_group.check_invariants(after.master.state)
+            masters.check_master(after.master)
         except (AssertionError, InvariantViolationError) as error:
             return Move(change.label, world, is_fault=is_fault, violation=f"a core's own check: {error}")
         return Move(change.label, after, is_fault=is_fault, violation=draft.problem or self._problem(after))

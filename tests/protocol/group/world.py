@@ -58,7 +58,14 @@ class Member:
     is_left_behind: bool = False  # and the master holds it for lost, and knows where its script is
     is_astray: bool = False  # its script applies the next update otherwise than the others do
     update: Tag | None = None  # of the step that is complete here and not applied yet
-    __hash__ = hashed_once
+
+    def __hash__(self) -> int:
+        """Kept; of the core it is its identity, as `draft.cores` has one object for equal ones."""
+        known = vars(self)
+        if "_hash" not in known:
+            parts = (part for name, part in known.items() if name != "core")
+            known["_hash"] = hash((id(self.core), *parts))
+        return int(known["_hash"])
 
 
 @dataclass(frozen=True, kw_only=True)

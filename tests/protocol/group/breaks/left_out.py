@@ -73,8 +73,8 @@ class GroupBreak:
 def forget() -> None:
     """The cores are asked again."""
     masters.handled.cache_clear()
-    draft.member_step.cache_clear()
-    draft.work_of.cache_clear()
+    for memory in (masters.check_master, draft.member_step, draft.work_of, draft.cores):
+        memory.forget()
     plain_masters._try_commit.cache_clear()
 
 
