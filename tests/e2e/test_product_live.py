@@ -15,8 +15,8 @@ from tests.e2e.product import MEMBERS, NAMESPACE, SLOTS_PER_NODE
 from tests.e2e.torch_group import group_manifest, lacking
 from tests.harness.errors import HarnessError
 
-pytestmark = pytest.mark.timeout(2700)  # a day on each, and faults that are waited for
-EPOCHS = 500
+pytestmark = pytest.mark.timeout(2700)  # faults are waited for, on a busy machine
+EPOCHS = 40
 GROUP_EPOCHS = 80
 EPOCH_REPORT = re.compile(r"^epoch (\d+)  trainers (\d+)", re.MULTILINE)  # of examples/digits_torch_ledger.py
 DRAIN_BUDGET_S = 600
@@ -83,6 +83,7 @@ def test_training_makes_way_is_killed_at_every_place_and_trains_each_digit_once_
     assert f"digits has {MOST} trainers" in edl("why", "tj/digits")
     assert "TrainerFailed" in edl("events")
     assert not day.is_over(), "the day was too short for its faults"
+    day.hurry()
     edl("wait", "--for=condition=Completed", "tj/digits", "--timeout", f"{END_BUDGET_S:.0f}s")
     day.end()
 
@@ -127,7 +128,7 @@ def test_both_roles_grow_and_shrink_while_it_trains(day, real_cluster, edl):
 
 def test_a_killed_server_costs_no_work_where_another_has_second_copies(day, real_cluster):
     """One on each node; the other one goes on at once, and what comes in the lost one's place gets second copies."""
-    day.begin(epochs=3 * EPOCHS // 2, trainers=MOST, web=WEB, copies=2)
+    day.begin(epochs=2 * EPOCHS, trainers=MOST, web=WEB, copies=2)
     day.wait_trainers(MOST)
     day.wait_servers(2)
     day.wait("two copies of each bucket", lambda: copies(day) == (2, 0))
