@@ -4,6 +4,7 @@ And tests that need torch or a browser, marked `torch` and `browser`: where it i
 named at the end.
 """
 
+import gc
 import os
 import shutil
 from importlib.util import find_spec
@@ -42,6 +43,12 @@ def check_marks(items):
     """`make test` looks for the mark `cluster` in two folders alone.  Raises pytest.UsageError."""
     if lost := outside_parts(item.nodeid for item in items if item.get_closest_marker("cluster")):
         raise pytest.UsageError(f"marked `cluster` in a folder that tests/side_by_side.py does not name: {lost}")
+
+
+def pytest_collection_finish():
+    """What has been imported and collected stays to the end: the garbage collector need not look through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -1,7 +1,7 @@
 """Every test, in parts that run beside one another: `make test` is `python -m tests.side_by_side [--quick]`.
 
 Tests of the cluster and of processes mostly wait; unit tests, properties and the protocol compute.  Each part is a
-pytest process: the parts that wait share the machine, the one that computes gives way to them (its priority is lower),
+pytest process: the parts that wait share the machine, those that compute give way to them (their priority is lower),
 since they measure real time.  Every test is in one part, whatever its folder and marks: see `parts`.
 
 At the end each part says which of its files and tests took longest, and how much CPU time it used: the run as a whole
@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,9 +37,12 @@ POLL_S: Final = 0.1
 LOWER: Final = 10  # the priority (nice) of what only computes, by so much
 LOWEST: Final = 19
 NO_TESTS: Final = 5  # pytest's exit code when nothing was chosen
+GO_SETTINGS: Final[Mapping[str, str]] = {"GOGC": "400"}
+"""Of the programs in Go (etcd, the control plane, helm): memory, of which there is enough, in place of CPU time."""
 OF_CLUSTER: Final = ("tests/cluster", "tests/chart")
 """Where the mark `cluster` may stand (tests/conftest.py refuses it elsewhere): no other folder is read for it."""
 OF_PROCESSES: Final = ("tests/integration", "tests/chaos", "tests/browser")
+OF_UNITS: Final = "tests/unit"
 OF_MEMBERS: Final = tuple(f"tests/integration/{name}" for name in ("master", "store", "trainer_sdk"))
 """Masters, trainers and servers, and their etcd; the others are of whole runs and of what is around them."""
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -58,7 +61,8 @@ class Part:
 def parts(*, is_quick: bool) -> tuple[Part, ...]:
     """By the mark `cluster` first, then by folder: what is in no named folder computes.
 
-    Tests of processes are two parts, since they wait half of their time: one waits while the other one works.
+    Tests of processes are two parts, since they wait half of their time: one waits while the other one works.  What
+    computes is two as well: when the others have ended, much of it is left, and one process would leave a core idle.
     """
     colour = f"--color={'yes' if _is_terminal() else 'no'}"
     pytest = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.slowest", colour)
@@ -68,7 +72,8 @@ def parts(*, is_quick: bool) -> tuple[Part, ...]:
         *(() if is_quick else (cluster,)),
         Part(name="members", command=(*others, *OF_MEMBERS)),
         Part(name="runs", command=(*others, *_without(OF_MEMBERS), *OF_PROCESSES)),
-        Part(name="computing", command=(*others, *_without(OF_PROCESSES), "tests"), gives_way=True),
+        Part(name="units", command=(*others, OF_UNITS), gives_way=True),
+        Part(name="models", command=(*others, *_without((*OF_PROCESSES, OF_UNITS)), "tests"), gives_way=True),
     )
 
 
@@ -151,7 +156,7 @@ class SideBySide:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            env={**os.environ, "COLUMNS": str(shutil.get_terminal_size((120, 24)).columns - 12)},
+            env={**GO_SETTINGS, **os.environ, "COLUMNS": str(shutil.get_terminal_size((120, 24)).columns - 12)},
             start_new_session=True,  # an interrupt at the terminal reaches it once, through us
         )
         one = Running(part=part, process=process)

@@ -33,6 +33,7 @@ from tests.e2e.prerequisites import missing
 from tests.e2e.surroundings import Surroundings, enter_command
 from tests.e2e.trees import sha256_of
 from tests.harness.errors import HarnessError
+from tests.side_by_side import GO_SETTINGS
 
 CANNOT_RUN: Final = 64
 CANNOT_BUILD: Final = 65
@@ -84,7 +85,7 @@ def run_inside(surroundings: Surroundings, arguments: Sequence[str], runs: Path)
     folder.mkdir(parents=True)
     pytest = [sys.executable, "-m", "pytest", f"--rootdir={CHECKOUT}", f"--basetemp={folder / 'tests'}", str(HERE)]
     command = enter_command([*pytest, *arguments])
-    child = subprocess.Popen(command, cwd=CHECKOUT, env={**os.environ, **surroundings.variables()})
+    child = subprocess.Popen(command, cwd=CHECKOUT, env={**GO_SETTINGS, **os.environ, **surroundings.variables()})
     try:
         code = child.wait()
     except KeyboardInterrupt:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from autoscaler.etcd_server.build import CHECKOUT
-from tests.side_by_side import OF_CLUSTER, OF_MEMBERS, OF_PROCESSES, Part, SideBySide, outside_parts, parts
+from tests.side_by_side import OF_CLUSTER, OF_MEMBERS, OF_PROCESSES, OF_UNITS, Part, SideBySide, outside_parts, parts
 from tests.slowest import MARK, slowest_lines
 
 DEADLINE_S = 100.0
@@ -196,17 +196,19 @@ def test_nothing_is_left_when_it_is_killed():
 
 
 def test_every_test_is_in_one_part(pytestconfig):
-    """`cluster` or not; of the others two folders, one of them in two halves, and the rest."""
+    """`cluster` or not; of the others folders, one of them in two halves, and the rest."""
     told = {part.name: part.command[part.command.index("tests.slowest") + 2 :] for part in parts(is_quick=False)}
     others = ("-m", "not cluster")
     assert told == {
         "cluster": ("-m", "cluster", *OF_CLUSTER),
         "members": (*others, *OF_MEMBERS),
         "runs": (*others, *(f"--ignore={one}" for one in OF_MEMBERS), *OF_PROCESSES),
-        "computing": (*others, *(f"--ignore={one}" for one in OF_PROCESSES), "tests"),
+        "units": (*others, OF_UNITS),
+        "models": (*others, *(f"--ignore={one}" for one in (*OF_PROCESSES, OF_UNITS)), "tests"),
     }
     assert "cluster" not in {part.name for part in parts(is_quick=True)}
-    assert all((pytestconfig.rootpath / folder).is_dir() for folder in (*OF_CLUSTER, *OF_MEMBERS, *OF_PROCESSES))
+    folders = (*OF_CLUSTER, *OF_MEMBERS, *OF_PROCESSES, OF_UNITS)
+    assert all((pytestconfig.rootpath / folder).is_dir() for folder in folders)
     assert all(folder.startswith("tests/integration/") for folder in OF_MEMBERS)
 
 
