@@ -17,9 +17,6 @@ from typing import Any, Final
 
 from aiohttp import web
 
-MOST_CONNECTIONS: Final = 1_500
-"""Three for each viewer: a stream, and a page with what it loads."""
-
 HANDSHAKE_LIMIT_S: Final = 10.0
 PAUSE_S: Final = 1.0
 """After a connection that could not be accepted: there is no descriptor left."""
@@ -29,11 +26,14 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def accepting(
-    server: web.Server, listening: socket.socket, *, encryption: ssl.SSLContext | None = None
+    server: web.Server, listening: socket.socket, *, most: int, encryption: ssl.SSLContext | None = None
 ) -> AsyncIterator[None]:
-    """Hand connections to the server inside the block; at its end none is taken any more, and the rest are its own."""
+    """Hand connections to the server inside the block; at its end none is taken any more, and the rest are its own.
+
+    `most`: at a time.
+    """
     listening.setblocking(False)
-    accepted = _Accepted(server, encryption)
+    accepted = _Accepted(server, encryption, most)
     task = asyncio.create_task(accepted.take_from(listening), name="page connections")
     try:
         yield
@@ -44,8 +44,9 @@ async def accepting(
 
 
 class _Accepted:
-    def __init__(self, server: web.Server, encryption: ssl.SSLContext | None) -> None:
+    def __init__(self, server: web.Server, encryption: ssl.SSLContext | None, most: int) -> None:
         self._server = server
+        self._most = most
         self._options: dict[str, Any] = {} if encryption is None else _with_key(encryption)
         self._beginning: set[asyncio.Task[None]] = set()
 
@@ -58,7 +59,7 @@ class _Accepted:
                 log.warning("no connection can be accepted: %s", error)
                 await asyncio.sleep(PAUSE_S)
                 continue
-            if len(self._server.connections) + len(self._beginning) >= MOST_CONNECTIONS:
+            if len(self._server.connections) + len(self._beginning) >= self._most:
                 connection.close()
                 continue
             task = asyncio.create_task(self._begin(connection), name="page connection")

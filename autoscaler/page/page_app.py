@@ -93,7 +93,8 @@ class PageApp:
             self.app.router.add_get(page.path, self._plain(self._html_of(page)))
             self.app.router.add_get(f"/api/{page.name}{page.path.rstrip('/')}", self._plain(self._json_of(page)))
             if page.is_live:
-                self.app.router.add_get(f"/live/{page.name}{page.path.rstrip('/')}", self._live_of(page))
+                address = f"/live/{page.name}{page.path.rstrip('/')}"
+                self.app.router.add_get(address, self._live_of(page), allow_head=False)
         self.app.router.add_get("/snapshot.json", self._plain(self._snapshot))
         self.app.router.add_get("/assets/{name}", self._asset)
 

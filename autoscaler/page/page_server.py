@@ -23,6 +23,12 @@ SHUTDOWN_S: Final = 1.0
 KEEP_ALIVE_S: Final = 30.0
 """A connection without a whole request for so long is closed: its request's head is overdue, or nobody needs it."""
 
+MOST_CONNECTIONS: Final = 1_500
+"""Three for each viewer: a stream, and a page with what it loads."""
+
+MOST_LOCAL_CONNECTIONS: Final = 100
+"""Every user of the machine can open them, and the run in the same process needs its descriptors: often 1,024."""
+
 BACKLOG: Final = 64
 
 
@@ -39,7 +45,7 @@ async def serve_locally(source: PageSource, *, port: int = 0, token: str = "") -
     with socket.create_server((LOOPBACK, port), backlog=BACKLOG) as listening:
         number: int = listening.getsockname()[1]
         page = PageApp(source, TokenAccess(token, number), PageSettings(hosts=LOOPBACK_HOSTS))
-        async with serving(page, listening):
+        async with serving(page, listening, most_connections=MOST_LOCAL_CONNECTIONS):
             yield f"http://{LOOPBACK}:{number}/?{PARAMETER}={token}"
 
 
@@ -50,10 +56,11 @@ async def serving(
     *,
     encryption: ssl.SSLContext | None = None,
     longest_header: int = LONGEST_LINE,
+    most_connections: int = MOST_CONNECTIONS,
 ) -> AsyncIterator[None]:
     """Serve the page on a socket inside the block, over HTTPS with `encryption`; open streams end with it.
 
-    `longest_header`: bytes of one header.
+    `longest_header`: bytes of one header; `most_connections`: at a time.
     """
     runner = web.AppRunner(
         page.app,
@@ -69,7 +76,7 @@ async def serving(
     try:
         if runner.server is None:
             raise InvariantViolationError("a runner that was set up has no server")
-        async with accepting(runner.server, listening, encryption=encryption):
+        async with accepting(runner.server, listening, most=most_connections, encryption=encryption):
             yield
     finally:
         await runner.cleanup()

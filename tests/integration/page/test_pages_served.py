@@ -11,7 +11,7 @@ from importlib.resources import files
 import aiohttp
 import pytest
 
-from autoscaler.page import answers, connections, live_stream, page_app, page_server
+from autoscaler.page import answers, live_stream, page_app, page_server
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_server import serve_locally, serving
 from autoscaler.page.pages import PAGES
@@ -204,6 +204,12 @@ async def test_a_burst_of_changes_is_few_parts_and_the_last_one_arrives(client, 
         assert number < 100
 
 
+async def test_a_stream_is_for_those_who_read_it(client, base):
+    """HEAD would hold a viewer's place and send nothing."""
+    async with client.head(base + "/live/now") as answer:
+        assert answer.status == 405
+
+
 async def test_a_silent_stream_says_that_it_is_there(client, base, monkeypatch):
     """Proxies cut what is silent, and a script that hears nothing asks for the page anew."""
     monkeypatch.setattr(page_app, "HEARTBEAT_S", 0.01)
@@ -311,7 +317,7 @@ async def status_of(client, address):
 
 async def test_connections_are_bounded(source, monkeypatch):
     """One more than allowed ends at once, before anything is read of it, and there is room again for one that ends."""
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(page_server, "MOST_LOCAL_CONNECTIONS", 2)
     async with serve_locally(source) as address, asyncio.timeout(DEADLINE_S):
         where = ("127.0.0.1", int(address.partition("/?")[0].rpartition(":")[2]))
         with ExitStack() as stack:
