@@ -185,13 +185,17 @@ class PageApp:
         """The snapshot as a file, as `edl snapshot save` writes it: the whole bug report about a decision."""
         if not (await self._rights_of(viewer)).can_plan:
             raise web.HTTPForbidden(text="A snapshot has the whole cluster, which you may not read.\n")
-        try:
+
+        async def make() -> bytes:
             snapshot = await self._source.snapshot()
+            return await asyncio.to_thread(lambda: format_document(to_document(snapshot)).encode())
+
+        try:
+            body = await self._json.get("snapshot", 0, make)  # it lists the whole cluster
         except ClusterError as error:
             raise web.HTTPServiceUnavailable(text=f"The cluster cannot be read now: {error}\n") from error
-        text = await asyncio.to_thread(lambda: format_document(to_document(snapshot)))
         return web.Response(
-            text=text,
+            body=body,
             content_type="application/json",
             headers={"Content-Disposition": 'attachment; filename="edl.snapshot.json"'},
         )

@@ -11,6 +11,7 @@ from importlib.resources import files
 import aiohttp
 import pytest
 
+from autoscaler.clusters.kubernetes.api.errors import UnavailableError
 from autoscaler.page import answers, live_stream, page_app, page_server
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_server import serve_locally, serving
@@ -113,6 +114,25 @@ async def test_the_snapshot_is_the_file_of_the_command(client, base, source):
     async with client.get(base + "/snapshot.json") as answer:
         assert answer.headers["Content-Disposition"] == 'attachment; filename="edl.snapshot.json"'
         assert parse_document(await answer.text()) == await source.snapshot()
+
+
+async def test_a_snapshot_is_taken_once_for_all_who_ask_at_once(client, base, source):
+    """It lists the whole cluster."""
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(20):
+            tasks.create_task(fetch(client, base + "/snapshot.json"))
+    assert source.snapshots == 1
+
+
+async def test_a_cluster_that_cannot_be_read_gives_no_snapshot_and_says_why(client, base, source, monkeypatch, caplog):
+    async def fail():
+        raise UnavailableError("list pods: no route to host", may_have_happened=False)
+
+    monkeypatch.setattr(source, "snapshot", fail)
+    async with client.get(base + "/snapshot.json") as answer:
+        assert answer.status == 503
+        assert "no route to host" in await answer.text()
+    assert caplog.records == []
 
 
 async def test_before_anything_is_known_no_number_is_told():
