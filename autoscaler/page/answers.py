@@ -67,7 +67,8 @@ async def sending(request: web.Request, size: int) -> AsyncIterator[None]:
     """
     transport = request.transport
     if transport is not None:
-        transport.set_write_buffer_limits(0)  # a write waits until the client has taken all but what the kernel holds
+        # A write waits until the kernel has what is written.  At 0 asyncio pauses writes over TLS when nothing is left.
+        transport.set_write_buffer_limits(1)
     try:
         async with asyncio.timeout(WRITE_LIMIT_S + size / LEAST_BYTES_PER_S):
             yield

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import socket
+import ssl
 import threading
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -20,6 +21,7 @@ from autoscaler.page.request_checks import LOOPBACK_HOSTS
 from autoscaler.page.token_access import TokenAccess
 from autoscaler.snapshots import parse_document
 from autoscaler.views.documents import ClusterDocuments
+from tests.harness.certificates import ClusterAuthority
 from tests.harness.page_cluster import NOW_S, FixedSource, demo_documents, demo_lines, job, node, pod, snapshot_of_job
 
 DEADLINE_S = 30
@@ -356,6 +358,45 @@ async def is_let_in(address):
             return await status_of(client, base + "/") == 200
     except aiohttp.ClientError:
         return False
+
+
+async def test_over_https_pages_and_streams_go_on(source, tmp_path, monkeypatch):
+    """Many answers on one connection and many signs of life on another, none of which waits for a client that reads."""
+    monkeypatch.setattr(page_app, "HEARTBEAT_S", 0.01)
+    pair = ClusterAuthority(tmp_path).issue("page", "page", addresses=["127.0.0.1"])
+    encryption = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    encryption.load_cert_chain(pair.certificate, pair.key)
+    trusted = ssl.create_default_context(cafile=tmp_path / "ca.crt")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        page = PageApp(source, TokenAccess("secret", 1), PageSettings(hosts=LOOPBACK_HOSTS))
+        base = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        async with (
+            serving(page, listening, encryption=encryption),
+            aiohttp.ClientSession(
+                headers={"Authorization": "Bearer secret"}, connector=aiohttp.TCPConnector(ssl=trusted)
+            ) as client,
+            asyncio.timeout(answers.WRITE_LIMIT_S / 2),
+        ):
+            for _ in range(5):
+                await fetch(client, base + "/")
+            async with client.get(base + "/live/now") as stream:
+                for _ in range(10):
+                    await stream.content.readuntil(b"event: alive\ndata: 1\n\n")
+
+
+async def test_who_speaks_no_tls_is_cut(source, tmp_path):
+    """A connection that does not begin leaves its place, and the others go on."""
+    pair = ClusterAuthority(tmp_path).issue("page", "page", addresses=["127.0.0.1"])
+    encryption = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    encryption.load_cert_chain(pair.certificate, pair.key)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        page = PageApp(source, TokenAccess("secret", 1), PageSettings(hosts=LOOPBACK_HOSTS))
+        async with serving(page, listening, encryption=encryption, most_connections=1), asyncio.timeout(DEADLINE_S):
+            for _ in range(3):
+                with socket.create_connection(listening.getsockname()) as plain:
+                    plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                    plain.setblocking(False)
+                    assert await received(plain) < 100
 
 
 async def test_a_request_whose_head_does_not_end_is_cut(source, monkeypatch):
