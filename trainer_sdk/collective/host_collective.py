@@ -116,10 +116,10 @@ class HostCollective:
         self._begin()
 
         def send() -> None:
+            held: list[memoryview] = []
             try:
-                held = list(pieces)
                 for link in links:
-                    self._send_pieces(link, held)
+                    self._send_pieces(link, held or _keep_in(held, pieces))
             except Exception as error:  # noqa: BLE001  told by the next operation, here and at every member
                 self.abort(str(error) if isinstance(error, CollectiveAborted) else f"sending a state: {error!r}")
             finally:
@@ -283,6 +283,13 @@ class HostCollective:
                 f"rank {rank} is no other member of a group of {self.size} in which this is rank {self.rank}"
             )
         return link
+
+
+def _keep_in(held: list[memoryview], pieces: Iterable[memoryview]) -> Iterator[memoryview]:
+    """The pieces, one by one as they are made; `held` has those that were given."""
+    for piece in pieces:
+        held.append(piece)
+        yield piece
 
 
 def _check_size(what: str, size: int, most: int) -> None:

@@ -1,7 +1,8 @@
 """A captured replica as pieces of a stream, and back, without pickles (rule 71); as files: `replica_files`.
 
-The stream begins with a JSON text: names, dtypes and shapes, then the digest of all bytes, by which the receiver knows
-that it has the whole state before it touches its replica.
+The stream begins with a JSON text: names, dtypes and shapes.  Then come the arrays, in pieces of PIECE_BYTES, and last
+the digest of all of them, by which the receiver knows that it has the whole state before it touches its replica.  Both
+sides digest a piece while others are under way, since a group waits for the whole of it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from trainer_sdk.group.port import CapturedState, HostArray
 
 MAX_HEADER_BYTES: Final = 64 << 20
 MAX_STATE_BYTES: Final = 1 << 40
+PIECE_BYTES: Final = 1 << 20
+_DIGEST_BYTES: Final = 64  # SHA-256, hexadecimal
 
 
 def check_captured(captured: CapturedState) -> CapturedState:
@@ -33,18 +36,21 @@ def check_captured(captured: CapturedState) -> CapturedState:
 
 
 def stream_pieces(captured: CapturedState) -> Iterator[memoryview]:
-    """The pieces to send: the header, then each array that is not empty."""
+    """The pieces to send: the header, those of each array, the digest."""
     captured = check_captured(captured)
     fields = {
         "arrays": [[name, array.dtype.str, array.shape] for name, array in captured.arrays.items()],
         "meta": captured.meta,
         "dtypes": dict(captured.dtypes),
-        "digest": digest_arrays(captured.arrays),
     }
     yield memoryview(json.dumps(fields).encode())
-    for array in captured.arrays.values():
-        if array.nbytes:
-            yield bytes_of(array)
+    digest = hashlib.sha256()
+    for name, array in captured.arrays.items():
+        digest.update(_title(name, array))
+        for piece in _pieces(array):
+            digest.update(piece)
+            yield piece
+    yield memoryview(digest.hexdigest().encode())
 
 
 class StateReceiver:
@@ -53,39 +59,61 @@ class StateReceiver:
     def __init__(self) -> None:
         self._header: bytearray | None = None
         self._arrays: dict[str, HostArray] = {}
-        self._waiting: list[HostArray] = []
+        self._coming: Iterator[memoryview] = iter(())
+        self._under_way = memoryview(b"")  # the piece whose memory was given last
+        self._digest = hashlib.sha256()
+        self._told_digest: bytearray | None = None
 
     def place(self, size: int) -> memoryview:
-        """Raises WireError for a piece that the header does not announce."""
+        """The memory for the next piece; the one before has come.  Raises WireError if the header does not announce it.
+
+        The bytes of a piece are digested as the next one is asked for.
+        """
         if self._header is None:
             if size > MAX_HEADER_BYTES:
                 raise WireError(f"the header of a state has {size:,} bytes, more than {MAX_HEADER_BYTES:,}")
             self._header = bytearray(size)
             return memoryview(self._header)
-        if not self._arrays:
-            self._allocate()
-        if not self._waiting or self._waiting[0].nbytes != size:
+        if self._told_digest is not None:
+            raise WireError(f"a piece of {size:,} bytes after the end of a state")
+        piece = self._next_piece()
+        if piece is None:
+            self._told_digest = bytearray(_DIGEST_BYTES)
+            piece = memoryview(self._told_digest)
+        if len(piece) != size:
             raise WireError(f"a piece of state has {size:,} bytes, which its header does not announce")
-        return bytes_of(self._waiting.pop(0))
+        return piece
 
     def finish(self) -> CapturedState:
         """The whole state.  Raises WireError unless all of it has come, unaltered."""
         fields = self._fields()
-        if not self._arrays:
-            self._allocate()
-        if self._waiting:
-            raise WireError(f"{len(self._waiting)} arrays of the state did not come")
-        if digest_arrays(self._arrays) != fields["digest"]:
+        if self._told_digest is None:
+            raise WireError("the end of the state did not come")
+        if self._told_digest != self._digest.hexdigest().encode():
             raise WireError("the state's bytes are not those that were sent")
         return CapturedState(arrays=self._arrays, meta=str(fields["meta"]), dtypes=_texts(fields["dtypes"]))
+
+    def _next_piece(self) -> memoryview | None:
+        """Memory for the next piece of an array; None: all have come."""
+        self._digest.update(self._under_way)
+        if not self._arrays:
+            self._allocate()
+            self._coming = self._pieces()
+        self._under_way = next(self._coming, memoryview(b""))
+        return self._under_way or None
+
+    def _pieces(self) -> Iterator[memoryview]:
+        for name, array in self._arrays.items():
+            self._digest.update(_title(name, array))
+            yield from _pieces(array)
 
     def _fields(self) -> dict[str, Any]:
         try:
             fields: Any = json.loads(self._header if self._header is not None else b"")
         except ValueError as error:
             raise WireError(f"the header of a state is no JSON ({error})") from error
-        if not isinstance(fields, dict) or not {"arrays", "meta", "dtypes", "digest"} <= set(fields):
-            raise WireError("the header of a state lacks fields: run one release of EDL")
+        if not isinstance(fields, dict) or set(fields) != {"arrays", "meta", "dtypes"}:
+            raise WireError("the header of a state has other fields: run one release of EDL")
         return fields
 
     def _allocate(self) -> None:
@@ -97,17 +125,28 @@ class StateReceiver:
             self._arrays = {name: np.empty(shape, dtype=kind) for name, kind, shape in shapes}
         except (ValueError, TypeError) as error:
             raise WireError(f"the header of a state names an array that cannot be ({error})") from error
-        self._waiting = [array for array in self._arrays.values() if array.nbytes]
 
 
 def digest_arrays(arrays: Mapping[str, HostArray]) -> str:
     """SHA-256 of names, dtypes, shapes and numbers; equal for replicas that are the same bit for bit."""
     digest = hashlib.sha256()
     for name, array in arrays.items():
-        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(_title(name, array))
         if array.nbytes:
             digest.update(bytes_of(array))
     return digest.hexdigest()
+
+
+def _title(name: str, array: HostArray) -> bytes:
+    return f"{name} {array.dtype.str} {array.shape}\n".encode()
+
+
+def _pieces(array: HostArray) -> Iterator[memoryview]:
+    """The array's bytes; none for an empty array."""
+    if array.nbytes:
+        whole = bytes_of(array)
+        for begin in range(0, len(whole), PIECE_BYTES):
+            yield whole[begin : begin + PIECE_BYTES]
 
 
 def _texts(value: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from trainer_sdk.errors import UsageError, WireError
-from trainer_sdk.group.captured_state import StateReceiver, stream_pieces
+from trainer_sdk.group.captured_state import PIECE_BYTES, StateReceiver, digest_arrays, stream_pieces
 from trainer_sdk.group.port import CapturedState
 
 STATE = CapturedState(
@@ -47,6 +47,25 @@ def test_stream_gives_back_what_was_captured(arrays):
     assert_same(receive(stream_pieces(state)), state)
 
 
+def test_large_arrays_come_in_pieces():
+    """So that both sides digest one while another is under way; their bytes are those of one array, at odd ends too."""
+    state = CapturedState(arrays={"w": np.arange(PIECE_BYTES + 3, dtype=np.uint16), "b": np.ones(5)})
+    pieces = list(stream_pieces(state))
+    assert [len(piece) for piece in pieces[1:]] == [PIECE_BYTES, PIECE_BYTES, 6, 40, 64]
+    assert bytes(pieces[-1]).decode() == digest_arrays(state.arrays)
+    assert_same(receive(iter(pieces)), state)
+
+
+@pytest.mark.parametrize("piece", range(1, 5))
+def test_altered_piece_is_refused(piece):
+    """Whichever it is, the digest itself included."""
+    state = CapturedState(arrays={"w": np.arange(PIECE_BYTES + 3, dtype=np.uint8), "b": np.ones(5)})
+    pieces = [bytearray(piece) for piece in stream_pieces(state)]
+    pieces[piece][-1] ^= 1
+    with pytest.raises(WireError, match="not those that were sent"):
+        receive(map(memoryview, pieces))
+
+
 def test_altered_byte_is_refused():
     """The digest is checked before the replica is touched (rule 71)."""
     pieces = [bytearray(piece) for piece in stream_pieces(STATE)]
@@ -61,6 +80,8 @@ def test_half_a_state_is_refused():
     with pytest.raises(WireError, match="did not come"):
         receive(pieces[:-1])
     with pytest.raises(WireError, match="does not announce"):
+        receive([*pieces[:-1], memoryview(b"more")])
+    with pytest.raises(WireError, match="after the end"):
         receive([*pieces, memoryview(b"more")])
 
 
@@ -69,15 +90,15 @@ def test_half_a_state_is_refused():
     [
         b"garbage",
         b"[]",
-        b'{"arrays": [["a", "|O", [1]]], "meta": "", "dtypes": {}, "digest": ""}',
-        b'{"arrays": [["a", "<f8", [4611686018427387904]]], "meta": "", "dtypes": {}, "digest": ""}',
-        b'{"arrays": [["a", "<f8", [-1]]], "meta": "", "dtypes": {}, "digest": ""}',
+        b'{"arrays": [["a", "|O", [1]]], "meta": "", "dtypes": {}}',
+        b'{"arrays": [["a", "<f8", [4611686018427387904]]], "meta": "", "dtypes": {}}',
+        b'{"arrays": [["a", "<f8", [-1]]], "meta": "", "dtypes": {}}',
     ],
 )
 def test_absurd_header_is_refused_before_memory_is_taken(header):
     """Objects and sizes that no replica has (no pickle)."""
     with pytest.raises(WireError):
-        receive([memoryview(header)])
+        receive([memoryview(header), memoryview(b"x")])
 
 
 def test_objects_are_refused_at_the_source():
