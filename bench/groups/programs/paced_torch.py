@@ -1,15 +1,16 @@
 """Members of a torch group whose steps take a given time: `paced_torch.py FOLDER MASTER JOB` forks them, as asked.
 
-It uses the fork server of `tests/programs/group_ledger.py`, so torch is imported once and a member begins within
-milliseconds.  A record takes RECORD_S at its trainer, most of it asleep: four trainers on two cores do not wait for
-cores.  After each step a member writes `TIME STEP TRAINERS` to FOLDER/diaries/ORDINAL: seconds of the monotonic clock,
-steps that are done.
+It uses the fork server of `tests/programs/group_ledger.py`: torch is imported and the data are made once, and a member
+begins within milliseconds.  A record takes RECORD_S at its trainer, most of it asleep: four trainers on two cores do
+not wait for cores.  After each step a member writes `TIME STEP TRAINERS` to FOLDER/diaries/ORDINAL: seconds of the
+monotonic clock, steps that are done.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,10 +32,9 @@ RECORD_S: Final = STEP_S * MEMBERS / GLOBAL_BATCH
 STATE_BYTES: Final = 4 * 2 * (INPUTS * HIDDEN + HIDDEN * HIDDEN + HIDDEN * 10)  # parameters and momentum
 
 
-def train(folder: Path, master: str, job: str, ordinal: int) -> None:
+def train(data: TensorDataset, folder: Path, master: str, job: str, ordinal: int) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    data = TensorDataset(torch.randn(GLOBAL_BATCH * 1000, INPUTS), torch.randint(10, (GLOBAL_BATCH * 1000,)))
     model = nn.Sequential(
         *(nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 10))
     )
@@ -56,5 +56,12 @@ def train(folder: Path, master: str, job: str, ordinal: int) -> None:
                     diary.write(f"{began_s} {loader.step} {session.world_size}\n")
 
 
+def main() -> None:
+    torch.set_num_threads(1)  # threads of its own would not be there in a fork
+    torch.manual_seed(1)
+    data = TensorDataset(torch.randn(GLOBAL_BATCH * 1000, INPUTS), torch.randint(10, (GLOBAL_BATCH * 1000,)))
+    serve(Path(sys.argv[1]), sys.argv[2], sys.argv[3], partial(train, data))
+
+
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), sys.argv[2], sys.argv[3], train)
+    main()
