@@ -45,12 +45,14 @@ class IdlePod:
 
     `after_s`: its owner agreed that they are given back once unused for so long; None: did not agree.
     `kept_until_s`: an instant before which somebody asked to leave it alone; None: nobody did.
+    `goes_after`: the idle pod without whose leaving this one cannot leave; None: there is none.
     """
 
     pod: PodName
     since_s: float
     after_s: float | None = None
     kept_until_s: float | None = None
+    goes_after: PodName | None = None
 
     def is_due(self, now_s: float) -> bool:
         """True if its owner agreed, the time that was agreed on has passed, and nobody keeps it."""

@@ -3,7 +3,7 @@
 The nearest one that says something counts, `off` included: the pod's, else that of its Deployment or StatefulSet, else
 that of its Namespace.  Doubt is no consent: a value that is not understood, an owner that cannot be read or may be
 another of that name, one that somebody else scales, a controller that would create the pod again.
-Pure; `consent_objects` watches the objects, `idle_reclaimer` acts (ADR 0288, 0260).
+Pure; `consent_objects` watches the objects, `idle_reclaimer` acts (ADR 0288, 0260, 0293).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, STATEFUL_SETS,
 from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, created_at_s, part, text, unix_s
 from autoscaler.clusters.kubernetes.objects.labels import IDLE_MINIMUM, IDLE_RECLAIM, KEEP_UNTIL
 from autoscaler.domain.idleness import LONGEST_RECLAIM_S, SHORTEST_RECLAIM_S
+from autoscaler.operator.idle.owner_replicas import OwnerReplicas, loses_volumes, replicas_of
 from autoscaler.quantities import parse_duration_s
 
 OFF: Final = "off"
@@ -30,11 +31,11 @@ MOST_REPLICAS: Final = 100_000
 class Consent:
     """Consent to one pod's GPUs being given back.  `problem`: of what the pod or its owner says; empty: of nothing.
 
-    `owner_uid`: of the Deployment or StatefulSet that may be scaled to 0; empty: it has no controller, and is evicted.
+    `replicas`: of the Deployment or StatefulSet that may be scaled by one; None: it has no controller, and is evicted.
     """
 
     after_s: float | None = None
-    owner_uid: str = ""
+    replicas: OwnerReplicas | None = None
     kept_until_unix_s: float = -inf
     problem: str = ""
 
@@ -103,13 +104,12 @@ def read_consent(pod: Raw, owner: Raw | None, namespace: Raw | None, *, scaler: 
     merged = near | {name: value for name, value in _defaults_of(namespace).items() if name not in near}
     try:
         after_s, minimum = _parse_after(merged), _parse_minimum(merged)
-        if after_s is not None and controller_of(pod):
-            _check_scalable(pod, owner, minimum, scaler)
+        is_owned = after_s is not None and bool(controller_of(pod))
+        replicas = _check_scalable(pod, owner, minimum, scaler) if is_owned else None
     except ValueError as error:
         asked = IDLE_RECLAIM in near or IDLE_MINIMUM in near
         return Consent(kept_until_unix_s=kept_until_s, problem=str(error) if asked else "")
-    owner_uid = "" if owner is None else text(owner, "metadata", "uid")
-    return Consent(after_s=after_s, owner_uid=owner_uid, kept_until_unix_s=kept_until_s)
+    return Consent(after_s=after_s, replicas=replicas, kept_until_unix_s=kept_until_s)
 
 
 def rests_on_namespace(pod: Raw, owner: Raw | None) -> bool:
@@ -169,17 +169,17 @@ def _parse_minimum(annotations: Raw) -> int | None:
     return int(written)
 
 
-def _check_scalable(pod: Raw, owner: Raw | None, minimum: int | None, scaler: str) -> None:
-    """Raise ValueError if the pod would come back, if its replicas are somebody else's, or if nobody can tell."""
+def _check_scalable(pod: Raw, owner: Raw | None, minimum: int | None, scaler: str) -> OwnerReplicas:
+    """Return what the pod's owner wants.
+
+    Raises ValueError if the pod would come back, if its replicas are somebody else's, or if nobody can tell.
+    """
     kind, found = text(controller_of(pod), "kind")[:LONGEST_VALUE], owner_of(pod)
     if found is None:
         raise ValueError(f"{IDLE_RECLAIM} is ignored: its {kind} would create the pod again, and is not scaled")
     if minimum is None:
         hint = f'{IDLE_MINIMUM}: "0" lets EDL scale it'
         raise ValueError(f"{IDLE_RECLAIM} is ignored: its {kind} would create the pod again; {hint}")
-    if minimum:
-        keeps = f"{IDLE_MINIMUM}: {minimum} keeps its {found.kind.kind}, which EDL can only scale from 1 replica to 0"
-        raise ValueError(f"{IDLE_RECLAIM} is ignored: {keeps}")
     if owner is None:
         raise ValueError(f"{IDLE_RECLAIM} is ignored: its {found.kind.kind} {found.name} cannot be read")
     if not _may_have_made(owner, found, pod):
@@ -190,6 +190,12 @@ def _check_scalable(pod: Raw, owner: Raw | None, minimum: int | None, scaler: st
     if above := controller_of(owner):
         whose = f"{text(above, 'kind')} {text(above, 'name')}"[: 2 * LONGEST_VALUE]
         raise ValueError(f"{IDLE_RECLAIM} is ignored: its {found.kind.kind} is scaled by {whose}")
+    if loses_volumes(owner):
+        raise ValueError(f"{IDLE_RECLAIM} is ignored: its {found.kind.kind} deletes volumes when it is scaled")
+    try:
+        return replicas_of(found.kind, owner, pod, minimum)
+    except ValueError as error:
+        raise ValueError(f"{IDLE_RECLAIM} is ignored: {error}") from None
 
 
 def _may_have_made(owner: Raw, found: Owner, pod: Raw) -> bool:

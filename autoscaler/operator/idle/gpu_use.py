@@ -15,6 +15,7 @@ from autoscaler.domain import ClusterView, IdlePod, NodeName, Pod, PodName, PodP
 from autoscaler.domain.gpu_reports import GpuReports, GpuVerdict
 from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.operator.idle.consent import Consent
+from autoscaler.operator.idle.owner_replicas import IdleReplica, in_leaving_order
 
 LOW_FOR_S: Final = 120.0
 """Age up to which a report may cost an EDL trainer its place: a drain loses no sample.  Of others' pods: `FRESH_S`."""
@@ -66,19 +67,18 @@ def idle_pods_of(
 ) -> tuple[IdlePod, ...]:
     """Return the pods of others that hold GPUs and use none.  `offset_s` takes Unix time to the view's clock."""
     uses = use_of_pods(reports, now_unix_s)
-    found = []
+    found: list[IdleReplica] = []
     for pod in _with_gpus(view.pods, reports):
         if pod.role is Role.EXTERNAL and pod.phase is PodPhase.READY and _is_low(pod, uses):
             consent = consent_of(pod.name)
-            found.append(
-                IdlePod(
-                    pod=pod.name,
-                    since_s=max(uses[pod.name, pod.node].low_since_s + offset_s, pod.created_at_s),
-                    after_s=None if consent.problem else consent.after_s,
-                    kept_until_s=None if consent.kept_until_unix_s == -inf else consent.kept_until_unix_s + offset_s,
-                )
+            idle = IdlePod(
+                pod=pod.name,
+                since_s=max(uses[pod.name, pod.node].low_since_s + offset_s, pod.created_at_s),
+                after_s=None if consent.problem else consent.after_s,
+                kept_until_s=None if consent.kept_until_unix_s == -inf else consent.kept_until_unix_s + offset_s,
             )
-    return tuple(found)
+            found.append((idle, consent.replicas))
+    return in_leaving_order(found)
 
 
 def use_of_pods(reports: GpuReports, now_unix_s: float) -> Uses:

@@ -85,7 +85,7 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
   resources: [pods/eviction]   # of others, whose GPUs nobody uses and whose owner agreed
   verbs: [create]
 - apiGroups: [apps]
-  resources: [deployments/scale, statefulsets/scale]   # of such pods, to 0
+  resources: [deployments/scale, statefulsets/scale]   # of such pods, by one each
   verbs: [get, patch]
 {{- end }}
 {{- end }}

@@ -92,6 +92,42 @@ def test_none_leaves_against_its_owner_or_before_its_time(idle, expected):
     assert taken(planned([*pods, waiting("w", gpu=1)], [idle])) == expected
 
 
+@pytest.mark.parametrize(
+    ("minutes", "needs", "expected"),
+    [
+        ({"nb-0": 40, "nb-1": 90}, 1, ["nb-0"]),  # the longest unused alone cannot leave
+        ({"nb-0": 40, "nb-1": 90}, 2, ["nb-0", "nb-1"]),
+        ({"nb-0": 40, "nb-1": 90, "nb-3": 60}, 1, ["nb-3"]),  # both would have left with nb-1: unused for 40 min
+        ({"nb-0": 40, "nb-1": 90, "nb-3": 60}, 3, ["nb-3", "nb-0", "nb-1"]),
+        ({"nb-0": 20, "nb-1": 90}, 1, []),  # its turn comes after one that is not due
+        ({"nb-1": 90}, 1, []),  # or after one that works
+    ],
+)
+def test_a_pod_leaves_after_those_that_go_before_it(minutes, needs, expected):
+    """Of a StatefulSet the highest ordinal leaves first, here nb-0, then nb-1 (ADR 0293)."""
+    idle = [unused(name, ago) for name, ago in minutes.items()]
+    idle = [replace(one, goes_after="nb-0") if one.pod == "nb-1" else one for one in idle]
+    assert taken(planned([*FOUR, waiting("w", gpu=needs)], idle)) == expected
+
+
+def test_pods_that_go_after_each_other_in_a_circle_stay():
+    """Nobody makes such a view, and no plan waits for its end."""
+    idle = [replace(unused(f"nb-{n}", 90), goes_after=f"nb-{1 - n}") for n in (0, 1)]
+    assert taken(planned([*FOUR, waiting("w", gpu=1)], idle)) == []
+
+
+def test_nobody_leaves_before_one_that_does_not_help():
+    """On the node where there is room for the waiting one after nb-3, nothing else matters."""
+    pods = [notebook("nb-0", "n"), notebook("nb-1", "m", gpu=2), notebook("nb-2", "m", gpu=2)]
+    idle = [unused("nb-0", 90), replace(unused("nb-1", 60), goes_after="nb-0"), unused("nb-2", 40)]
+    wanting = waiting("w", gpu=2)
+    assert taken(planned([*pods, wanting], idle, nodes=("n", "m"), gpus=4)) == []  # three are free on n
+    full = [*pods, notebook("x", "n", gpu=3)]
+    assert taken(planned([*full, wanting], idle, nodes=("n", "m"))) == ["nb-0", "nb-1"]
+    alone = [idle[0], replace(idle[1], goes_after="nb-2"), idle[2]]
+    assert taken(planned([*full, wanting], alone, nodes=("n", "m"))) == ["nb-2"]
+
+
 def test_a_pod_that_outranks_the_waiting_one_stays():
     """A notebook is no surplus: nobody of lower priority gets its GPU."""
     pods = [replace(FOUR[0], priority=10), *FOUR[1:]]

@@ -40,12 +40,13 @@ may be given back, `30m`; the word off: they may not (ADR 0288, 0260).
 """
 
 IDLE_MINIMUM: Final = "edl.dev/idle-min-replicas"
-"""An annotation at the same places: `0` lets EDL scale the Deployment or StatefulSet from one replica to none; any
-other number keeps it.
-"""
+"""An annotation at the same places: how many replicas EDL leaves to the Deployment or StatefulSet (ADR 0293)."""
 
 KEEP_UNTIL: Final = "edl.dev/keep-until"
 """An annotation on such a pod: until this time it is left alone (`edl keep`)."""
+
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+"""Kubernetes' own annotation on a pod: of the Ready pods of a ReplicaSet the cheapest leaves first; 0 unless set."""
 
 API_GROUP: Final = "edl.dev"
 API_VERSION: Final = "edl.dev/v1alpha1"

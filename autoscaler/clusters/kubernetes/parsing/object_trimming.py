@@ -30,9 +30,10 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     TRAINING_JOBS,
     Kind,
 )
-from autoscaler.clusters.kubernetes.objects.fields import controller_of, part, parts, text
+from autoscaler.clusters.kubernetes.objects.fields import controller_of, integer, part, parts, text
 from autoscaler.clusters.kubernetes.objects.labels import (
     COMPARE,
+    DELETION_COST,
     GRADE,
     IDLE_MINIMUM,
     IDLE_RECLAIM,
@@ -85,7 +86,7 @@ _SHORT_METADATA: Final = (
 )
 _LABELS: Final = (JOB, ROLE, TIER, ORDINAL, GRADE, "pod-template-hash")  # that are read
 _CONSENT: Final = (IDLE_RECLAIM, IDLE_MINIMUM, KEEP_UNTIL)
-_ANNOTATIONS: Final = (MASTER_NODES, REPLACES, *_CONSENT)  # that are read
+_ANNOTATIONS: Final = (DELETION_COST, MASTER_NODES, REPLACES, *_CONSENT)  # that are read
 _SPEC: Final = frozenset(
     {
         "automountServiceAccountToken",
@@ -147,6 +148,7 @@ _SCALER_STATUS: Final = frozenset({"currentReplicas", "desiredReplicas"})
 _COUNTS: Final = frozenset(
     {"replicas", "maxReplicas", "minReplicas", "desiredReplicas", "currentReplicas", "observedGeneration"}
 )
+_RETENTION: Final = "persistentVolumeClaimRetentionPolicy"
 _CLAIMED: Final = ("persistentVolumeClaim", "ephemeral")  # volumes that say where a pod may run
 
 
@@ -182,8 +184,13 @@ def trim_workload(raw: Raw) -> Raw:
 
 
 def trim_consent(raw: Raw) -> Raw:
-    """Return a Namespace or a StatefulSet: its identity, its controller, and its consent to give GPUs back."""
-    return _short({**raw, "metadata": _trim_metadata(raw["metadata"]) | consent_of(raw)}, spec={}, status={})
+    """Return a Namespace or a StatefulSet: its identity, controller, scale, and consent to give GPUs back."""
+    spec = _counts(part(raw, "spec"))
+    if start := integer(raw, "spec", "ordinals", "start"):
+        spec |= {"ordinals": {"start": start}}
+    if text(raw, "spec", _RETENTION, "whenScaled") == "Delete":
+        spec |= {_RETENTION: {"whenScaled": "Delete"}}
+    return _short({**raw, "metadata": _trim_metadata(raw["metadata"]) | consent_of(raw)}, spec=spec, status={})
 
 
 def trim_autoscaler(raw: Raw) -> Raw:

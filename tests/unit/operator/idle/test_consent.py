@@ -6,6 +6,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.parsing.object_trimming import trim_consent, trim_pod, trim_workload
 from autoscaler.operator.idle.consent import namespace_problem, owner_of, read_consent, scaler_of, selects
+from autoscaler.operator.idle.owner_replicas import OwnerReplicas
 
 RECLAIM, MINIMUM, KEEP = "edl.dev/idle-reclaim", "edl.dev/idle-min-replicas", "edl.dev/keep-until"
 SET = {"controller": True, "kind": "StatefulSet", "name": "notebook", "uid": "u", "apiVersion": "apps/v1"}
@@ -66,7 +67,8 @@ def test_the_nearest_of_pod_owner_and_namespace_counts(own, owner, namespace, af
 def test_only_a_minimum_of_none_lets_an_owner_be_scaled(minimum, word):
     """An owner of one replica that declares more stays; nonsense is no consent; both are told."""
     consent = read_consent(pod(owner=SET, reclaim="30m", minimum=minimum), named("StatefulSet"), None)
-    assert (consent.after_s, consent.owner_uid) == ((None, "") if word else (1800.0, "u"))
+    replicas = OwnerReplicas(owner_uid="u", count=1, minimum=0, ordinal=0)
+    assert (consent.after_s, consent.replicas) == ((None, None) if word else (1800.0, replicas))
     assert word in consent.problem
     assert bool(consent.problem) == bool(word)
 

@@ -180,7 +180,7 @@ SET = {"kind": "StatefulSet", "name": "alice-notebook"}
         (SET, "0", 1, 1, "IdleGpusGivenBack"),
         (SET, None, 1, 1, "IdleReclaimIgnored"),  # not declared: it would be created again
         (SET, "1", 1, 1, "IdleReclaimIgnored"),  # its declared minimum
-        (SET, "0", 3, 3, "IdleGpusKept"),  # the others may compute
+        (SET, "0", 3, 3, "IdleReclaimIgnored"),  # no pod of that name is the highest of three
         (SET, "0", 1, 0, "IdleGpusKept"),  # it does not count this pod
         (SET, "0", 1, 2, "IdleGpusKept"),  # amid an update: the new one may compute
         ({"kind": "Job", "name": "alice-notebook"}, "0", 1, 1, "IdleReclaimIgnored"),
