@@ -132,9 +132,13 @@ class NodeGpuReport:
         """True if it permits an action: neither old nor from a clock that is ahead."""
         return abs(now_s - self.reported_at_s) <= FRESH_S
 
+    def counts_at(self, now_s: float) -> bool:
+        """True if it may be planned with: not older than KEPT_S, and not of a clock that is ahead."""
+        return -FRESH_S <= now_s - self.reported_at_s <= KEPT_S
+
     def gpus_at(self, now_s: float) -> tuple[GpuReport, ...]:
-        """The GPUs as a plan may see them: none is idle once the report is older than KEPT_S, or of a clock ahead."""
-        if -FRESH_S <= now_s - self.reported_at_s <= KEPT_S:
+        """The GPUs as a plan may see them: none is idle where the report does not count."""
+        if self.counts_at(now_s):
             return self.gpus
         return tuple(_as_active(one) for one in self.gpus)
 

@@ -139,6 +139,9 @@ def _number(raw: Mapping[str, Any], name: str) -> float | None:
     value = raw.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidSpecError(name, "is no number")
-    return float(value)
+    try:
+        if not isinstance(value, bool) and isinstance(value, int | float):
+            return float(value)
+    except OverflowError:  # JSON has integers of any length
+        pass
+    raise InvalidSpecError(name, "is no number, or too long a one")

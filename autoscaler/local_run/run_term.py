@@ -24,7 +24,8 @@ from autoscaler.local_run.submission import IMAGE
 from autoscaler.loop import LoopPass
 from autoscaler.operator.controllers.definition_check import NAME, NEEDED, REVISION
 from autoscaler.operator.leader_term import LeaderTerm, TermIntervals, TermSettings
-from autoscaler.operator.metrics import MeteredApi, Metrics
+from autoscaler.operator.metered_api import MeteredApi
+from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.process.policy_file import policy_config_map
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Prometheus metrics of one operator, which charts/edl draws and alerts on; and the API decorator that counts calls.
+"""Prometheus metrics of one operator, which charts/edl draws and alerts on.
 
 Each operator has a registry of its own.  Labels are bounded: namespace and job are the widest, and a job that has gone
 takes its series along.
@@ -7,20 +7,17 @@ takes its series along.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from math import nan
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from autoscaler.cluster_port import WriteOutcome
-from autoscaler.clusters.kubernetes.api.api_port import Api
-from autoscaler.clusters.kubernetes.api.decorators import ApiDecorator
-from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.domain import Action, Decision, JobName, Pod, PodPhase, Role, ServerMove
-from autoscaler.errors import ClusterError
 from autoscaler.operator.cluster_room import RoomGauges
+from autoscaler.operator.gpu_counters import GpuCounters
 from autoscaler.operator.job_gauges import INSTANTS, JOB, TRAINING, JobGauges, TrainingFigures
 
 PLAN_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -65,6 +62,7 @@ class Metrics:
             "edl_decisions", "Decisions on jobs that differ from the one before, by reason.", ("reason",)
         )
         self.room: Final = RoomGauges(self.registry)
+        self.gpus: Final = GpuCounters(self.registry)
         self._writes = self._counter(
             "edl_writes", "The planner's actions, by how their write ended.", ("action", "verdict")
         )
@@ -100,14 +98,6 @@ class Metrics:
             "edl_job_start_held_up_by",
             "1 while the job waits although capacity is free that is reserved for an older gang.",
             (*JOB, "by"),
-        )
-        self._idle_reclaims = self._counter(
-            "edl_idle_gpus_given_back", "GPUs that pods of others gave back unused.", ()
-        )
-        self._idle_gpu_s = self._counter(
-            "edl_idle_gpu_seconds",
-            "GPU-seconds for which somebody waited for GPUs that pods of others held unused by consent.",
-            (),
         )
         self._holders: frozenset[tuple[JobName, JobName]] = frozenset()
         self._of_jobs = JobGauges({**INSTANTS, **TRAINING}, self.registry)
@@ -145,14 +135,6 @@ class Metrics:
         """Count the outcomes of the planner's actions."""
         for action, outcome in applied:
             self._writes.labels(type(action).__name__, outcome.result.value).inc()
-
-    def count_idle_reclaim(self, gpus: int) -> None:
-        """Count GPUs that a pod of others gave back."""
-        self._idle_reclaims.inc(gpus)
-
-    def count_unused_gpus(self, gpus: int, seconds: float) -> None:
-        """Count the time for which so many unused GPUs were waited for."""
-        self._idle_gpu_s.inc(gpus * seconds)
 
     def count_resize(self, cause: str, role: Role) -> None:
         """Count one resize by EDL."""
@@ -314,35 +296,3 @@ def _where(name: JobName) -> tuple[str, str]:
 def _remove(series: Gauge | Counter, *labels: str) -> None:
     with suppress(KeyError):  # never shown
         series.remove(*labels)
-
-
-Count: TypeAlias = Callable[[str, str, str], None]
-
-
-class MeteredApi(ApiDecorator):
-    """`Api` decorator for metrics: calls `count(verb, kind, outcome)` as each call ends, or as a stream begins."""
-
-    def __init__(self, inner: Api, count: Count) -> None:
-        super().__init__(inner)
-        self._count = count
-
-    def around_read(self, verb: str, kind: Kind) -> AbstractContextManager[None]:
-        """See `ApiDecorator.around_read`."""
-        return self._counted(verb, kind)
-
-    def around_write(self, verb: str, kind: Kind) -> AbstractContextManager[None]:
-        """See `ApiDecorator.around_write`."""
-        return self._counted(verb, kind)
-
-    def before_stream(self, verb: str, kind: Kind) -> None:
-        """See `ApiDecorator.before_stream`."""
-        self._count(verb, kind.plural, "begun")
-
-    @contextmanager
-    def _counted(self, verb: str, kind: Kind) -> Iterator[None]:
-        try:
-            yield
-        except ClusterError as error:
-            self._count(verb, kind.plural, type(error).__name__)
-            raise
-        self._count(verb, kind.plural, "ok")

@@ -16,6 +16,7 @@ from autoscaler.domain.gpu_reports import GpuReports, GpuVerdict
 from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.operator.idle.consent import Consent
 from autoscaler.operator.idle.owner_replicas import IdleReplica, in_leaving_order
+from autoscaler.operator.idle.report_faults import gpus_of_two_nodes
 
 LOW_FOR_S: Final = 120.0
 """Age up to which a report may cost an EDL trainer its place: a drain loses no sample.  Of others' pods: `FRESH_S`."""
@@ -85,15 +86,17 @@ def use_of_pods(reports: GpuReports, now_unix_s: float) -> Uses:
     """Return what is known of each pod that has a GPU, by the report of each node that names it.
 
     Another node's report says nothing of a pod: it may be an old one of a pod of the same name, or of a hostile agent.
+    A GPU that pods have by the reports of two nodes is used on both.
     """
     uses: dict[tuple[PodName, NodeName | None], PodUse] = {}
+    twice = gpus_of_two_nodes(reports, now_unix_s)
     for name, node, gpu in reports.of_pods(now_unix_s):
         before = uses.get((name, node), PodUse())
         since_s = inf if gpu.low_since_s is None else gpu.low_since_s
         uses[name, node] = PodUse(
             gpus=before.gpus + 1,
             low_since_s=max(before.low_since_s, since_s),
-            is_low=before.is_low and gpu.verdict is GpuVerdict.HELD and since_s < inf,
+            is_low=before.is_low and gpu.verdict is GpuVerdict.HELD and since_s < inf and gpu.uuid not in twice,
         )
     return uses
 

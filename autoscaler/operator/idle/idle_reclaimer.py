@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, Protocol, assert_never
+from typing import Final, assert_never
 
 from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions
 from autoscaler.clusters.kubernetes.api.kinds import EVICTIONS, PODS
@@ -22,7 +22,6 @@ from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache, Stale
 from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, text
 from autoscaler.clusters.kubernetes.objects.names import split_key
 from autoscaler.domain import ClusterView, IdlePod, IdleReclaim, NodeName, PodName, Policy
-from autoscaler.domain.gpu_reports import GpuReports
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 from autoscaler.jobs.trainer_ledger import Device
@@ -31,6 +30,7 @@ from autoscaler.operator.idle.gpu_use import devices_of, idle_pods_of, nodes_to_
 from autoscaler.operator.idle.owner_scaling import OwnerScaling, Scaled
 from autoscaler.operator.idle.pod_consents import PodConsents
 from autoscaler.operator.idle.pod_notices import PodNotices
+from autoscaler.operator.idle.report_watch import ReportSource, ReportWatch
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.notices.due_notices import Occasion
 from autoscaler.operator.store.event_recorder import EventRecorder
@@ -46,14 +46,6 @@ OF_ALL: Final = object_key("reports on GPUs", "", "all")
 """Faults where all reports are joined with all pods."""
 
 log = logging.getLogger(__name__)
-
-
-class ReportSource(Protocol):
-    """Source of the agents' reports."""
-
-    def reports(self) -> GpuReports: ...
-
-    async def ask_for_report(self, node: NodeName, now_s: float) -> None: ...
 
 
 class IdleReclaimer:
@@ -81,6 +73,7 @@ class IdleReclaimer:
         self._wanted: dict[PodName, IdleReclaim] = {}
         self._notices = PodNotices(events, policy, clock=clock, offset_s=offset_s)
         self._scaling = OwnerScaling(api, cache, clock=clock)
+        self._faults = ReportWatch(source, events, metrics.gpus, offset_s=offset_s)
         self._let_be_until_s: dict[str, float] = {}  # by UID: pods that were told to leave, or may not leave now
         self._leaving: dict[str, tuple[float, Consent]] = {}  # of those: until when they should be leaving
         self._counted_at_s = clock()
@@ -103,11 +96,12 @@ class IdleReclaimer:
         self._notices.retain(self._wanted)
 
     def refresh(self) -> None:
-        """Join the reports with the pods of the view."""
+        """Join the reports with the pods of the view, and tell which reports cannot be right."""
         view, now_unix_s = self._view(), self._clock() - self._offset_s
         reports = self._source.reports()
         idle = idle_pods_of(view, reports, now_unix_s, offset_s=self._offset_s, consent_of=self._consent_of)
         self._set_use(devices_of(view, reports, now_unix_s), idle)
+        self._faults.look(view, now_unix_s)
 
     async def act(self) -> None:
         """Give notice, and carry out what is due.  A refusal is logged, and tried again with the next plan."""
@@ -222,7 +216,7 @@ class IdleReclaimer:
             case Scaled.DONE:
                 self._let_be(name, uid, DONE_PAUSE_S)
                 self._leaving[uid] = (self._clock() + LEAVES_WITHIN_S, replace(consent, replicas=None))
-                self._metrics.count_idle_reclaim(reclaim.gpu_count)
+                self._metrics.gpus.count_given_back(reclaim.gpu_count)
                 message = f"{how}: its GPUs went unused to {reclaim.beneficiary}"
                 self._notices.tell(raw, "IdleGpusGivenBack", message, is_warning=True)
             case _:
@@ -247,7 +241,7 @@ class IdleReclaimer:
         """Count the time of the GPUs that the newest plan would give back."""
         now_s = self._clock()
         gpus = sum(one.gpu_count for one in self._wanted.values())
-        self._metrics.count_unused_gpus(gpus, max(0.0, now_s - self._counted_at_s))
+        self._metrics.gpus.count_unused(gpus, max(0.0, now_s - self._counted_at_s))
         self._counted_at_s = now_s
         self._let_be_until_s = {uid: until_s for uid, until_s in self._let_be_until_s.items() if now_s < until_s}
         self._leaving = {uid: leaving for uid, leaving in self._leaving.items() if now_s < leaving[0]}

@@ -26,7 +26,7 @@ from autoscaler.operator.idle.owner_replicas import OwnerReplicas
 
 LOWEST_COST: Final = str(-(2**31))
 SETTLES_S: Final = 3.0
-"""From the write of a cost to the scale: by then the controller of the ReplicaSet has seen it, unless it is overloaded."""
+"""From the write of a cost to the scale: by then the controller of the ReplicaSet has seen it, unless overloaded."""
 
 LONGEST_TRY_S: Final = 240.0
 """For an owner that is being scaled, or has a pod that is not Ready: then the pod is let be, and others are asked."""

@@ -23,7 +23,8 @@ from autoscaler.jobs.master_connections import MasterConnections
 from autoscaler.operator.etcd.job_accounts import JobAccounts
 from autoscaler.operator.leader_term import LeaderTerm
 from autoscaler.operator.leadership.lease import LeaseHolder, run_terms
-from autoscaler.operator.metrics import MeteredApi, Metrics
+from autoscaler.operator.metered_api import MeteredApi
+from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.process.kopf_handlers import listen_to_edits
 from autoscaler.operator.process.operator_settings import OperatorSettings
 from autoscaler.operator.process.probes import OperatorState, serve_probes

@@ -33,11 +33,11 @@ def trim_node_gpus(raw: Raw) -> Raw:
 
 def report_of(trimmed: Raw) -> NodeGpuReport | None:
     """The report; None if the agent has not reported, or not what can be read."""
-    report = trimmed[_REPORT]
+    report = trimmed.get(_REPORT)
     assert report is None or isinstance(report, NodeGpuReport)
     return report
 
 
 def problem_of(trimmed: Raw) -> str:
     """Problem of the report; empty: it is sound."""
-    return str(trimmed[_PROBLEM])
+    return str(trimmed.get(_PROBLEM, "it could not be read, through a fault of EDL"))

@@ -14,7 +14,8 @@ from autoscaler.loop import LoopPass
 from autoscaler.operator.controllers.job_reporter import JobReporter
 from autoscaler.operator.job.job_record import JobRecord
 from autoscaler.operator.job.pod_termination import TerminationCause
-from autoscaler.operator.metrics import MeteredApi, Metrics
+from autoscaler.operator.metered_api import MeteredApi
+from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.process.kopf_handlers import MemoryDiffBase, edit_of, make_registry, make_settings
 from autoscaler.operator.process.probes import STUCK_AFTER_S, OperatorState
 from autoscaler.operator.status.event_series import WRITE_EVERY_S

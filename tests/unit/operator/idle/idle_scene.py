@@ -61,7 +61,7 @@ class IdleScene:
         self.api = MemoryApi(self.server)
         self.jobs = [job("gang", low=1, high=1, gpu=waits)] if waits else []
         self.events, self.metrics = Events(), Metrics()
-        self.source_reports, self.asked, self.use = NO_REPORTS, [], ({}, ())
+        self.source_reports, self.refused, self.asked, self.use = NO_REPORTS, {}, [], ({}, ())
         self.per_pod = gpus // pods
         self.errors = JobErrors(lambda: self.now_unix_s + OFFSET_S)
         self.objects = ConsentObjects(

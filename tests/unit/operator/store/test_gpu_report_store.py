@@ -11,6 +11,7 @@ from autoscaler.clusters.kubernetes.api.api_port import Subresource
 from autoscaler.clusters.kubernetes.api.kinds import NODE_GPUS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.clusters.kubernetes.memory_api.memory_server import MemoryServer
+from autoscaler.clusters.kubernetes.parsing.node_gpus import problem_of, report_of
 from autoscaler.domain.cluster import NodeName, PodName
 from autoscaler.domain.gpu_reports import NO_REPORTS, GpuReport, GpuVerdict, NodeGpuReport
 from autoscaler.fault_isolation import JobErrors
@@ -85,6 +86,13 @@ def test_a_report_that_cannot_be_read_is_dropped_and_told():
             assert bench.store.refused == {}
 
     run(main())
+
+
+def test_an_object_that_a_fault_of_the_reader_left_whole_has_no_report():
+    """One bad object stops no stream (A11), and its node counts as without a report."""
+    whole = make_object(NodeName("n1"), "") | {"status": make_status(report("n1"))}
+    assert report_of(whole) is None
+    assert problem_of(whole)
 
 
 def test_a_report_is_asked_for_once_a_minute():

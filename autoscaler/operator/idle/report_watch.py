@@ -1,0 +1,54 @@
+"""Tells of reports on GPUs that cannot be right: by a metric and an event at the Node, once until they are sound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from autoscaler.domain import ClusterView, NodeName
+from autoscaler.domain.gpu_reports import GpuReports
+from autoscaler.operator.gpu_counters import GpuCounters
+from autoscaler.operator.idle.report_faults import Faults, faults_of
+from autoscaler.operator.store.event_recorder import EventRecorder, JobEvent, ObjectSubject
+
+LOOK_EVERY_S: Final = 30.0
+MOST_EVENTS: Final = 20
+"""Events in one look: if the operator's own clock is wrong, all nodes have the fault.  The metric counts them all."""
+
+REASON: Final = "GpuReportIgnored"
+
+
+class ReportSource(Protocol):
+    """Source of the agents' reports."""
+
+    @property
+    def refused(self) -> Mapping[str, str]: ...
+
+    def reports(self) -> GpuReports: ...
+
+    async def ask_for_report(self, node: NodeName, now_s: float) -> None: ...
+
+
+class ReportWatch:
+    """Faults of one term."""
+
+    def __init__(self, source: ReportSource, events: EventRecorder, gpus: GpuCounters, *, offset_s: float) -> None:
+        self._source, self._events, self._gpus, self._offset_s = source, events, gpus, offset_s
+        self._known: Faults = {}
+        self._next_at_s = float("-inf")
+
+    def look(self, view: ClusterView, now_unix_s: float) -> None:
+        """Count and tell the faults that were not there before; does nothing within `LOOK_EVERY_S` of the last look."""
+        if now_unix_s < self._next_at_s:
+            return
+        self._next_at_s = now_unix_s + LOOK_EVERY_S
+        found = faults_of(view, self._source.reports(), self._source.refused, now_unix_s, offset_s=self._offset_s)
+        new = [one for one in found if one not in self._known]
+        self._known = found
+        for number, (node, fault) in enumerate(new):
+            self._gpus.count_fault(fault)
+            if number < MOST_EVENTS:
+                message = f"its report on GPUs is not used as it stands ({fault}): {found[node, fault]}"
+                # A Node's events carry its name as UID, as the kubelet's do: so `kubectl describe node` shows them.
+                subject = ObjectSubject(kind="Node", name=node, uid=node)
+                self._events.emit(subject, JobEvent(reason=REASON, message=message, is_warning=True))
