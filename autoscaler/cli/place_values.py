@@ -23,6 +23,20 @@ class TopSubject(StrEnum):
     PODS = "pods"
 
 
+class TopOrder(StrEnum):
+    """Order of the lines of `edl top`: by a name, or by a figure with the largest first."""
+
+    NAME = "name"
+    CPU = "cpu"
+    MEMORY = "memory"
+    GPUS = "gpus"
+    ACTIVE = "active"
+    HELD = "held"
+    BUSY = "busy"
+    WATTS = "watts"
+    HELD_FOR = "held-for"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLine:
     """One event: `text` for people, `content` for scripts."""

@@ -17,7 +17,8 @@ from autoscaler.cli.arguments.place_selection import PlaceKind, choose_place, fi
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_TYPES: Final = ("tj", "deployment", "node", "pod")  # gpus have the names of nodes
+_TYPES: Final = ("tj", "deployment", "node", "pod")
+_GPUS: Final = "gpus"  # have the names of nodes: offered to who has written it
 
 
 def target_argument(metavar: str, *, needs_name: bool = True) -> Callable[[F], F]:
@@ -41,6 +42,8 @@ def complete_target(context: click.Context, _: click.Parameter, incomplete: str)
     """TYPE/NAME of every object that begins so; nothing if no place answers."""
     kind, slash, _name = incomplete.partition("/")
     kinds = [known for known in _TYPES if known == kind or (not slash and known.startswith(kind))]
+    if kind == _GPUS:
+        kinds = [_GPUS]
     selector = parse_place_selector(dict(context.params))
     try:
         if choose_place(selector, observe_environment(context)).kind is PlaceKind.LOCAL:

@@ -14,6 +14,7 @@ from autoscaler.cli.place_values import PodSelector, SizeRequest
 from master.api.host.log_lines import escape_controls
 
 LONGEST_KEEP_S: Final = 30 * 86_400.0
+SHORTEST_KEEP_S: Final = 1.0  # annotations are in whole seconds
 
 
 @click.command()
@@ -122,8 +123,13 @@ def keep(*, pod: str, for_s: float, selector: PlaceSelector) -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
     if for_s > LONGEST_KEEP_S:
         raise click.UsageError(f"--for is at most {LONGEST_KEEP_S / 3600:.0f}h; keep it again before that has passed")
+    if 0 < for_s < SHORTEST_KEEP_S:
+        raise click.UsageError(f"--for is {SHORTEST_KEEP_S:.0f}s at least, or 0s: keep it no longer")
+    name = pod.removeprefix("pod/")
+    if not name.rpartition("/")[2]:
+        raise click.UsageError("name the pod, as in edl keep alice-notebook-0 --for 2h")
     with selector.open(changes=True) as place:
-        print(escape_controls(place.keep_pod(pod.removeprefix("pod/"), for_s)))
+        print(escape_controls(place.keep_pod(name, for_s)))
 
 
 @click.command()

@@ -15,6 +15,7 @@ from autoscaler.cli.arguments.place_options import listing_place_options, place_
 from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.output.formats import format_objects
+from autoscaler.cli.output.object_order import sort_objects
 from autoscaler.cli.output.object_tables import GrowingTable, ObjectList
 from autoscaler.cli.place_values import LogOptions, PodSelector
 from autoscaler.cli.terminal import EscapeFilter
@@ -25,8 +26,14 @@ from master.api.host.log_lines import escape_controls
 @target_argument("TYPE[/NAME] [NAME]", needs_name=False)
 @click.option("-w", "--watch", "is_watching", is_flag=True, help="Print an object again after each change.")
 @output_option
+@click.option(
+    "--sort-by",
+    default=None,
+    metavar="COLUMN|.FIELD",
+    help="In the order of a column, such as low-for, or of a field, such as .metadata.name; not with --watch.",
+)
 @listing_place_options
-def get(*, kind: str, name: str, is_watching: bool, output: str, selector: PlaceSelector) -> None:
+def get(*, kind: str, name: str, is_watching: bool, output: str, sort_by: str | None, selector: PlaceSelector) -> None:
     """Show jobs (tj), nodes, pods, deployments, or what GPUs do and for whom (gpus).
 
     \b
@@ -36,10 +43,16 @@ def get(*, kind: str, name: str, is_watching: bool, output: str, selector: Place
     edl get tj -A
     edl get gpus
     edl get gpus/node-1 -o wide
+    edl get gpus --sort-by low-for
     """  # noqa: D301 - click keeps the lines after this mark as they are
+    if is_watching and sort_by:
+        raise click.UsageError("--sort-by and --watch exclude one another: what changes has no order")
     with selector.open() as place:
         if not is_watching:
-            print(escape_controls(format_objects(place.get(kind, name), output, is_single=bool(name))))
+            found = place.get(kind, name)
+            if sort_by:
+                found = sort_objects(found, sort_by, are_rows=output in {"table", "wide"})
+            print(escape_controls(format_objects(found, output, is_single=bool(name))))
             return
         table = GrowingTable(is_wide=output == "wide")
         for found in place.watch(kind, name):

@@ -26,7 +26,7 @@ from autoscaler.cli.kubernetes.live_replicas import LiveReplicas, live_replicas_
 from autoscaler.cli.kubernetes.object_reader import KINDS, ObjectReader, parse_type
 from autoscaler.cli.kubernetes.object_watch import watch_objects
 from autoscaler.cli.kubernetes.object_writer import ObjectWriter
-from autoscaler.cli.kubernetes.top_tables import Usage, top_holders, top_nodes
+from autoscaler.cli.kubernetes.top_lines import TopLine, Usage, holder_lines, node_lines
 from autoscaler.cli.output.formats import format_content, section
 from autoscaler.cli.output.object_tables import Columns, ObjectList, PlainObject, format_table, single_row
 from autoscaler.cli.output.throughput_plot import throughput_lines
@@ -124,9 +124,14 @@ class ClusterPlace:
                 columns = self._columns(has_namespaces=self._reader.is_all_namespaces)
                 yield ObjectList(objects=[one], columns=columns, rows=rows)
 
-    def top(self, subject: TopSubject) -> list[str]:
-        """Lines on who holds what, and who works."""
+    def top(self, subject: TopSubject) -> list[TopLine]:
+        """Who holds what, and who works, now."""
         return self._do(self._top(subject))
+
+    @property
+    def has_namespaces(self) -> bool:
+        """True if lists show objects of all namespaces."""
+        return self._reader.is_all_namespaces
 
     def describe(self, kind: str, name: str) -> Iterator[str]:
         """Lines about one object: its state, the reason for its size, its pods, its events."""
@@ -274,12 +279,12 @@ class ClusterPlace:
         jobs = await self._reader.jobs_of_pods()
         return lambda found: gpu_rows(found, jobs, time.time())
 
-    async def _top(self, subject: TopSubject) -> list[str]:
+    async def _top(self, subject: TopSubject) -> list[TopLine]:
         found, now_s, usage = await self._reader.reports(), time.time(), await self._usage()
         if subject is TopSubject.NODES:
             nodes = [text(one, "metadata", "name") for one in await self._reader.list_all("node")]
-            return top_nodes(found, nodes, usage, now_s)
-        return top_holders(
+            return node_lines(found, nodes, usage, now_s)
+        return holder_lines(
             found,
             await self._reader.jobs_of_pods(),
             usage,

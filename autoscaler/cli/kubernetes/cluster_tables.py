@@ -27,8 +27,14 @@ def cluster_columns(
     `used`: requests of the pods on each node; None when they are unknown.  `has_namespaces`: with a column NAMESPACE.
     """
     names = (_NAMESPACE, _NAME) if has_namespaces else (_NAME,)
-    age = Column(title="AGE", cell=lambda o: format_age(max(0.0, now_s - created_at_s(o))))
-    checkpoint = Column(title="CHECKPOINT", cell=lambda o: _checkpoint_age(o, now_s))
+    age = Column(
+        title="AGE", cell=lambda o: format_age(max(0.0, now_s - created_at_s(o))), key=lambda o: now_s - created_at_s(o)
+    )
+    checkpoint = Column(
+        title="CHECKPOINT",
+        cell=lambda o: format_age(_checkpoint_age_s(o, now_s)),
+        key=lambda o: _checkpoint_age_s(o, now_s),
+    )
     return {
         "TrainingJob": (*names, *_JOB, checkpoint, _REASON, age, *_WIDE_JOB),
         "Node": (
@@ -55,9 +61,9 @@ def cluster_columns(
     }
 
 
-def _checkpoint_age(job: PlainObject, now_s: float) -> str | None:
+def _checkpoint_age_s(job: PlainObject, now_s: float) -> float | None:
     at_s = unix_s(text(job, "status", "progress", "lastCheckpointTime"))
-    return None if at_s is None else format_age(max(0.0, now_s - at_s))
+    return None if at_s is None else max(0.0, now_s - at_s)
 
 
 def _number(*path: str) -> Cell:

@@ -5,10 +5,10 @@ A row tells what the report says now: an old one permits nothing and shows nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from autoscaler.cli.output.object_tables import Column, PlainObject
+from autoscaler.cli.output.object_tables import Cell, Column, PlainObject
 from autoscaler.clusters.kubernetes.objects.fields import text
 from autoscaler.clusters.kubernetes.objects.labels import JOB
 from autoscaler.domain.gpu_reports import GpuReport, NodeGpuReport
@@ -42,12 +42,12 @@ def gpu_columns() -> Sequence[Column]:
         _column("GPU", "gpu"),
         _column("MODEL", "model"),
         _column("VERDICT", "verdict"),
-        _column("LOW-FOR", "low_for"),
+        _column("LOW-FOR", "low_for", key="low_for_s"),
         _column("POD", "pod"),
         _column("JOB", "job"),
-        _column("BUSY", "busy", is_wide=True),
+        _column("BUSY", "busy", is_wide=True, key="busy_ratio"),
         _column("WATTS", "watts", is_wide=True),
-        _column("REPORTED", "reported", is_wide=True),
+        _column("REPORTED", "reported", is_wide=True, key="reported_s"),
         _column("UUID", "uuid", is_wide=True),
         _column("WHY", "why"),
     )
@@ -69,9 +69,12 @@ def _cells(one: GpuReport, report: NodeGpuReport, jobs: Mapping[str, str], now_s
         "model": one.model,
         "verdict": one.verdict.value,
         "low_for": format_age(one.low_for_s(now_s)) if one.low_since_s is not None else None,
+        "low_for_s": one.low_for_s(now_s) if one.low_since_s is not None else None,
         "busy": format_busy(one.busy_ratio),
-        "watts": None if one.watts is None else f"{one.watts:.0f}",
+        "busy_ratio": one.busy_ratio,
+        "watts": None if one.watts is None else round(one.watts),
         "reported": _age(report, now_s),
+        "reported_s": now_s - report.reported_at_s,
         "uuid": one.uuid,
         "why": one.reason,
     }
@@ -92,6 +95,10 @@ def _row(found: PlainObject, cells: Mapping[str, Any]) -> PlainObject:
     return {"kind": found["kind"], "metadata": found["metadata"], _ROW: cells}
 
 
-def _column(title: str, name: str, *, is_wide: bool = False) -> Column:
-    cell: Callable[[PlainObject], Any] = lambda o: o[_ROW].get(name)  # noqa: E731 - one cell
-    return Column(title=title, cell=cell, is_wide=is_wide)
+def _column(title: str, name: str, *, is_wide: bool = False, key: str | None = None) -> Column:
+    """`key`: the value behind the words of the cell."""
+    return Column(title=title, cell=_cell(name), is_wide=is_wide, key=None if key is None else _cell(key))
+
+
+def _cell(name: str) -> Cell:
+    return lambda o: o[_ROW].get(name)

@@ -13,7 +13,7 @@ from autoscaler.cli.kubernetes.api_errors import unknown_kind
 from autoscaler.cli.kubernetes.cluster_events import is_of_jobs, jobs_of, sort_by_time
 from autoscaler.cli.kubernetes.gpu_tables import jobs_of_pods
 from autoscaler.cli.kubernetes.object_watch import watch_objects
-from autoscaler.cli.kubernetes.top_tables import Usage, UsedAmounts
+from autoscaler.cli.kubernetes.top_lines import Usage, UsedAmounts
 from autoscaler.cli.output.object_tables import PlainObject
 from autoscaler.cli.place_values import LogOptions, PodSelector
 from autoscaler.clusters.kubernetes.api.api_port import Api, Listing, Raw, Scope

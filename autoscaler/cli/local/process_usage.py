@@ -9,7 +9,7 @@ from typing import Final
 
 import psutil
 
-from autoscaler.cli.kubernetes.top_tables import Usage, UsedAmounts
+from autoscaler.cli.kubernetes.top_lines import Usage, UsedAmounts
 from autoscaler.clusters.kubernetes.objects.fields import Raw, text
 from autoscaler.clusters.local.control_plane.pod_annotations import PID
 

@@ -30,7 +30,7 @@ from autoscaler.errors import ClusterError
 
 if TYPE_CHECKING:  # the planner is for those commands that ask it
     from autoscaler.cli.kubernetes.cluster_snapshot import ClusterSnapshot
-    from autoscaler.cli.kubernetes.top_tables import Usage
+    from autoscaler.cli.kubernetes.top_lines import Usage
     from autoscaler.domain import Resources
     from autoscaler.snapshots import SnapshotContent
 

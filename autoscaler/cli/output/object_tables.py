@@ -14,11 +14,15 @@ Cell = Callable[[PlainObject], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A heading, and the function that reads the cell off an object.  `is_wide`: only with -o wide."""
+    """A heading, and the function that reads the cell off an object.  `is_wide`: only with -o wide.
+
+    `key`: what the column is sorted by, where the cell is no value but words; None: the cell.
+    """
 
     title: str
     cell: Cell
     is_wide: bool = False
+    key: Cell | None = None
 
 
 Columns: TypeAlias = Mapping[str, Sequence[Column]]

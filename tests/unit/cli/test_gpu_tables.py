@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from autoscaler.cli.commands.top import LOOK_EVERY_S, changes
+from autoscaler.cli.exit_codes import CommandError
 from autoscaler.cli.kubernetes.gpu_tables import gpu_columns, gpu_rows, jobs_of_pods
-from autoscaler.cli.kubernetes.top_tables import Usage, UsedAmounts, top_holders, top_nodes
-from autoscaler.cli.output.object_tables import format_table
+from autoscaler.cli.kubernetes.top_lines import Usage, UsedAmounts, holder_lines, node_lines, sort_lines
+from autoscaler.cli.kubernetes.top_tables import format_top
+from autoscaler.cli.output.formats import format_objects
+from autoscaler.cli.output.object_order import sort_objects
+from autoscaler.cli.output.object_tables import ObjectList, format_table
+from autoscaler.cli.place_values import TopOrder
 from autoscaler.domain.cluster import NodeName, PodName
 from autoscaler.domain.gpu_reports import KEPT_S, GpuReport, GpuVerdict, NodeGpuReport
 from autoscaler.gpus.report_documents import make_object, make_status
@@ -66,23 +78,133 @@ def test_objects_without_a_readable_report_say_so():
     assert "status.gpus[0].verdict" in " ".join(table(broken)[1])
 
 
+def listed(*reports):
+    """As `edl get gpus` has them."""
+    return ObjectList(
+        objects=[written(one) for one in reports],
+        columns={"NodeGpus": gpu_columns()},
+        rows=lambda found: gpu_rows(found, JOBS, NOW_S),
+    )
+
+
+LONGER = replace(HELD, uuid="GPU-2", low_since_s=NOW_S - 90_000, pods=(PodName("lab/old"),), watts=9.0, busy_ratio=None)
+
+
+@pytest.mark.parametrize(
+    ("by", "pods"),
+    [
+        ("low-for", ["lab/notebook", "lab/other", "lab/old", "ml/bert-trainer-0"]),  # 43 min, 25 h, and none
+        ("WATTS", ["lab/old", "lab/notebook", "lab/other", "ml/bert-trainer-0"]),  # 9, 84, 500
+        ("busy", ["lab/notebook", "lab/other", "ml/bert-trainer-0", "lab/old"]),
+        ("pod", ["lab/notebook", "lab/old", "lab/other", "ml/bert-trainer-0"]),
+        (".metadata.name", ["lab/old", "ml/bert-trainer-0", "lab/notebook", "lab/other"]),
+        ("{.metadata.name}", ["lab/old", "ml/bert-trainer-0", "lab/notebook", "lab/other"]),
+        (".metadata.none", ["ml/bert-trainer-0", "lab/notebook", "lab/other", "lab/old"]),
+    ],
+)
+def test_rows_of_all_nodes_are_sorted_by_values_not_by_words(by, pods):
+    """A column or a field, rising, and last what has none."""
+    reports = [REPORT, replace(REPORT, node=NodeName("n0"), gpus=(LONGER,))]
+    lines = format_objects(sort_objects(listed(*reports), by, are_rows=True), "wide", is_single=False).splitlines()
+    at = lines[0].index("POD")
+    assert [line[at:].split()[0] for line in lines[1:]] == pods
+
+
+def test_documents_are_sorted_as_whole_objects():
+    """JSON has the objects, not the rows."""
+    reports = [REPORT, replace(REPORT, node=NodeName("n0"), gpus=(LONGER,))]
+    found = json.loads(format_objects(sort_objects(listed(*reports), "gpu", are_rows=False), "json", is_single=False))
+    assert [one["metadata"]["name"] for one in found["items"]] == ["n1", "n0"]
+
+
+def test_another_word_to_sort_by_is_refused_with_those_that_there_are():
+    """An empty list has nothing to sort."""
+    with pytest.raises(CommandError, match="low-for"):
+        sort_objects(listed(REPORT), "age", are_rows=True)
+    assert sort_objects(listed(), "age", are_rows=True).objects == []
+
+
 def test_holders_of_idle_gpus_come_first():
     """Jobs and pods of no job, in one namespace or in all."""
     usage = Usage(pods={"lab/notebook": UsedAmounts(cpu_milli=40, memory_bytes=1 << 30)})
-    lines = top_holders([REPORT], JOBS, usage, NOW_S, are_pods_apart=False, namespace=None)
-    rows = [line.split() for line in lines]
+    lines = holder_lines([REPORT], JOBS, usage, NOW_S, are_pods_apart=False, namespace=None)
+    rows = [line.split() for line in format_top(lines, "table", has_namespaces=True).splitlines()]
     assert [row[1] for row in rows] == ["NAME", "pod/notebook", "pod/other", "tj/bert"]
     assert rows[1] == ["lab", "pod/notebook", "40m", "1Gi", "1", "0", "1", "0", "0", "0%", "84", "43m"]
     assert rows[3] == ["ml", "tj/bert", "-", "-", "1", "1", "0", "0", "0", "90%", "500", "-"]
-    (_, only) = top_holders([REPORT], JOBS, usage, NOW_S, are_pods_apart=True, namespace="ml")
-    assert only.split()[0] == "pod/bert-trainer-0"
+    apart = holder_lines([REPORT], JOBS, usage, NOW_S, are_pods_apart=True, namespace="ml")
+    assert format_top(apart, "table", has_namespaces=False, has_heading=False).split()[0] == "pod/bert-trainer-0"
 
 
 def test_nodes_without_a_report_are_told_too():
     """Nothing is known of their GPUs."""
-    _, first, second = (line.split() for line in top_nodes([REPORT], ["n2", "n1"], Usage(), NOW_S))
+    lines = node_lines([REPORT], ["n2", "n1"], Usage(), NOW_S)
+    _, first, second = (line.split() for line in format_top(lines, "table", has_namespaces=False).splitlines())
     assert first == ["n1", "-", "-", "2", "1", "1", "0", "0", "45%", "584", "43m"]
     assert second[:4] == ["n2", "-", "-", "0"]
+
+
+def test_a_wide_table_tells_models_nodes_and_the_age_of_reports():
+    """And nothing of a node that reports nothing."""
+    lines = node_lines([REPORT], ["n2", "n1"], Usage(), NOW_S + 90)
+    heading, first, second = format_top(lines, "wide", has_namespaces=False).splitlines()
+    assert heading.split()[-3:] == ["MODEL", "NODES", "REPORTED"]
+    assert first.split()[-4:] == ["NVIDIA", "H100", "n1", "90s"]
+    assert second.split()[-3:] == ["-", "-", "-"]
+
+
+def test_scripts_get_figures_with_their_units():
+    """JSON and YAML say the same; null is what nobody tells."""
+    usage = Usage(pods={"lab/notebook": UsedAmounts(cpu_milli=40, memory_bytes=1 << 30)})
+    lines = holder_lines([REPORT], JOBS, usage, NOW_S, are_pods_apart=False, namespace=None)
+    found = json.loads(format_top(lines, "json", has_namespaces=True))
+    assert yaml.safe_load(format_top(lines, "yaml", has_namespaces=True)) == found
+    assert found["items"][0] == {
+        "kind": "pod",
+        "namespace": "lab",
+        "name": "notebook",
+        "cpuMilli": 40,
+        "memoryBytes": 1 << 30,
+        "gpus": {"total": 1, "active": 0, "held": 1, "free": 0, "unknown": 0},
+        "busyRatio": 0.0,
+        "watts": 84.0,
+        "heldSeconds": 2580.0,
+        "models": ["NVIDIA H100"],
+        "nodes": ["n1"],
+        "reportAgeSeconds": 0.0,
+    }
+    assert found["items"][2]["cpuMilli"] is None
+    assert format_top(lines, "name", has_namespaces=True).splitlines() == ["pod/notebook", "pod/other", "tj/bert"]
+
+
+@pytest.mark.parametrize(
+    ("order", "first", "last"),
+    [
+        (TopOrder.NAME, "other", "bert"),  # by namespace before
+        (TopOrder.CPU, "other", "bert"),
+        (TopOrder.MEMORY, "notebook", "bert"),
+        (TopOrder.WATTS, "bert", "other"),
+        (TopOrder.BUSY, "bert", "other"),
+        (TopOrder.HELD_FOR, "notebook", "bert"),
+        (TopOrder.ACTIVE, "bert", "other"),
+    ],
+)
+def test_lines_are_sorted_by_a_name_or_by_the_largest_figure(order, first, last):
+    """What is not known comes last."""
+    usage = {
+        "lab/notebook": UsedAmounts(cpu_milli=40, memory_bytes=9),
+        "lab/other": UsedAmounts(cpu_milli=50, memory_bytes=8),
+    }
+    lines = holder_lines([REPORT], JOBS, Usage(pods=usage), NOW_S, are_pods_apart=False, namespace=None)
+    names = [one.name for one in sort_lines(lines, order)]
+    assert (names[0 if order is not TopOrder.NAME else 1], names[-1]) == (first, last)
+
+
+def test_a_watch_prints_what_has_changed_between_its_looks():
+    """And pauses after each look."""
+    pauses = []
+    assert list(changes(iter(["a", "a", "b", "b", "a"]), pauses.append)) == ["a", "b", "a"]
+    assert pauses == [LOOK_EVERY_S] * 5
 
 
 def test_jobs_are_found_by_label():
