@@ -35,6 +35,13 @@ _MEMORY: Final = "DCGM_FI_DEV_FB_USED"  # MiB
 _READ: Final = frozenset({_UTILISATION, _ENGINE, _ENERGY, _MEMORY})
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """An exporter that sends its reader elsewhere is none: a page of the node is read, and no other host's."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        """Answer with the error that the redirect is."""
+
+
 class DcgmDoor:
     """Reads one exporter.  One thread may use it."""
 
@@ -45,7 +52,7 @@ class DcgmDoor:
         self._url = url
         self._deadline_s = deadline_s
         self._caller = DeadlineCaller()
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects())
         self._last: NodeReading | None = None
 
     def read(self) -> NodeReading | DriverFailure:
@@ -71,8 +78,12 @@ class DcgmDoor:
 
     def _fetch(self) -> str:
         """In the thread that may be given up."""
-        with self._opener.open(self._url, timeout=self._deadline_s) as answer:
-            body: bytes = answer.read(MOST_BYTES + 1)
+        try:
+            with self._opener.open(self._url, timeout=self._deadline_s) as answer:
+                body: bytes = answer.read(MOST_BYTES + 1)
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise
         if len(body) > MOST_BYTES:
             raise ValueError(f"the page has more than {MOST_BYTES >> 20} MiB")
         return body.decode()

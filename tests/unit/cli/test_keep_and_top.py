@@ -53,7 +53,7 @@ def test_a_keep_of_a_pod_that_cannot_be_is_refused(name):
 
 @pytest.fixture
 def typed(monkeypatch):
-    """`typed("top", ...)`: what `edl` prints, on a cluster with a node whose two GPUs a notebook and another pod have."""
+    """`typed("top", ...)`: what `edl` prints, where a notebook and another pod have the two GPUs of a node."""
     gpus = (
         GpuReport(
             uuid="GPU-0", model="T4", verdict=GpuVerdict.ACTIVE, pods=(PodName(f"{NAMESPACE}/busy"),), watts=70.0

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import http.server
+import socketserver
 import threading
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from autoscaler.domain.gpu_reports import GpuVerdict
 from autoscaler.gpus.agent.node_agent import NodeAgent
-from autoscaler.gpus.driver.dcgm_door import DcgmDoor, parse_page
+from autoscaler.gpus.driver.dcgm_door import STANDS_STILL_S, DcgmDoor, parse_page
 from autoscaler.gpus.owners import DeviceClaim, DeviceOwners, HoldingPod
-from autoscaler.gpus.readings import Absence, DriverFailure, NodeReading
+from autoscaler.gpus.readings import Absence, DriverFailure, FailureKind, NodeReading
 from autoscaler.gpus.sample_outcomes import SampleOutcome
 from autoscaler.gpus.verdicts import NodeHistory, VerdictRule, judge_node
 
@@ -48,7 +50,7 @@ def exporter():
             pass
 
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
 
         def serve(text):
@@ -89,6 +91,101 @@ def test_another_page_is_a_failure(text):
     with exporter() as (serve, url):
         serve(text)
         assert isinstance(DcgmDoor(url).read(), DriverFailure)
+
+
+@contextmanager
+def answering(answer):
+    """The URL of a server whose answer to each connection is what `answer(socket, is_over)` writes."""
+    is_over = threading.Event()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.recv(4096)
+            with suppress(OSError):  # the reader has given up
+                answer(self.request, is_over)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/metrics"
+        finally:
+            is_over.set()
+            server.shutdown()
+            thread.join()
+
+
+def drip(connection, is_over):
+    """A byte now and then, each within any time limit of a single read."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    while not is_over.wait(0.05):
+        connection.sendall(b"#")
+
+
+def hang_up(connection, _):
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nDCGM")
+
+
+@pytest.mark.parametrize("answer", [drip, lambda _, is_over: is_over.wait()])
+def test_an_exporter_that_does_not_end_its_answer_is_given_up_at_the_deadline(answer):
+    """It says nothing, or a little at a time: the whole answer has the time, not each read."""
+    with answering(answer) as url:
+        door, began_s = DcgmDoor(url, deadline_s=0.3), time.monotonic()
+        found = [door.read() for _ in range(2)]  # the second while the first still hangs
+        assert time.monotonic() - began_s < 20
+    assert [(type(one), one.kind) for one in found] == [(DriverFailure, FailureKind.SILENT)] * 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        hang_up,
+        lambda connection, _: None,
+        lambda connection, _: connection.sendall(b"\x00" * 4096),
+        lambda connection, _: connection.sendall(b"HTTP/1.1 503 Busy\r\n\r\n" + page().encode()),
+        lambda connection, _: connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + page().encode() + b"\xff"),
+    ],
+)
+def test_an_answer_that_breaks_off_or_is_an_error_is_a_failure(answer):
+    """No reading is made of a part of a page."""
+    with answering(answer) as url:
+        found = DcgmDoor(url).read()
+    assert isinstance(found, DriverFailure)
+    assert found.kind is FailureKind.FAILED
+
+
+def test_a_redirect_is_not_followed():
+    """A page of the node is read, and not what somebody on it points to."""
+    with exporter() as (serve, elsewhere):
+        serve(page())
+        location = f"HTTP/1.1 302 Found\r\nLocation: {elsewhere}\r\n\r\n".encode()
+        with answering(lambda connection, _: connection.sendall(location)) as url:
+            assert isinstance(DcgmDoor(elsewhere).read(), NodeReading)
+            assert isinstance(DcgmDoor(url).read(), DriverFailure)
+
+
+def test_nobody_who_listens_is_a_failure():
+    """The exporter is restarted, or the node has none."""
+    with exporter() as (_, url):
+        door = DcgmDoor(url)
+    assert isinstance(door.read(), DriverFailure)
+
+
+def test_a_page_that_stands_still_for_long_is_silence(monkeypatch):
+    """The exporter hangs, and its page is served on: what it says of now is not known."""
+    with exporter() as (serve, url):
+        door = DcgmDoor(url)
+        serve(page(energy="1000"))
+        first = door.read()
+        began_ns = time.monotonic_ns()
+        monkeypatch.setattr(time, "monotonic_ns", lambda: began_ns + int((STANDS_STILL_S - 1) * 1e9))
+        assert door.read() is first
+        monkeypatch.setattr(time, "monotonic_ns", lambda: began_ns + int((STANDS_STILL_S + 1) * 1e9))
+        found = door.read()
+        assert isinstance(found, DriverFailure)
+        assert found.kind is FailureKind.SILENT
+        serve(page(energy="1001"))
+        assert isinstance(door.read(), NodeReading)
 
 
 def test_many_gpus_are_refused():
