@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from kubernetes import client
 
-from autoscaler.clusters.kubernetes.api.api_port import Scope
+from autoscaler.clusters.kubernetes.api.api_port import Scope, Subresource
 from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import (
     DEPLOYMENTS,
@@ -29,10 +29,13 @@ from autoscaler.clusters.kubernetes.parsing.pod_objects import PodContext, parse
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job, to_planner_job
 from autoscaler.domain import PodPhase, Role, Tier
+from autoscaler.operator.job.throughput_status import throughput_in_status, throughput_status
 from tests.cluster.kwok_nodes import IMAGE, NodeShape
 from tests.cluster.trainingjobs import DEFINITION, GROUP, make_job
 from tests.harness.waiting import wait_for
 from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, placement
+from tests.unit.operator.bench import JOB, OperatorBench
+from tests.unit.operator.controllers.test_throughput import train
 
 MIB = 1 << 20
 
@@ -206,3 +209,20 @@ def made_by_controllers(core, namespace):
 
 def bound(core, namespace):
     return {pod.metadata.name for pod in core.list_namespaced_pod(namespace).items if pod.spec.node_name}
+
+
+async def test_measured_throughput_is_stored_whole_and_read_by_the_next_leader(definition, api, door, namespace):
+    """The definition keeps every field of `status.throughput`: what it did not know would be dropped without a word."""
+    bench = OperatorBench()
+    await bench.start()
+    done = await train(bench, 2, 100.0)
+    await train(bench, 3, 130.0, done=done)
+    measured = bench.store.records[JOB].throughput
+    report = throughput_status(measured, 3)
+    assert set(report) == {"points", "setting", "curve", "worthwhile"}
+    hosted_job(api, namespace)
+    change = {"status": {"throughput": report}}
+    await door.patch(TRAINING_JOBS, "digits", change, namespace=namespace, subresource=Subresource.STATUS)
+    stored = (await door.get(TRAINING_JOBS, "digits", namespace=namespace))["status"]
+    assert stored["throughput"] == report
+    assert throughput_in_status(stored).log == measured.log

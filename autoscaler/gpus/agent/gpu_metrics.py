@@ -16,7 +16,7 @@ from autoscaler.domain.gpu_reports import GpuVerdict
 from autoscaler.gpus.agent.node_agent import NodeSample
 from autoscaler.gpus.owners import OwnersUnknown
 from autoscaler.gpus.readings import Absence, DeviceReading
-from autoscaler.gpus.verdicts import DeviceVerdict
+from autoscaler.gpus.verdicts import DeviceVerdict, contradicting_pods
 
 _DEVICE: Final = ("uuid", "gpu", "model")
 _POD: Final = ("uuid", "namespace", "pod")
@@ -64,8 +64,16 @@ class GpuCollector(Collector):
         if sample.failure is None:
             is_known = not isinstance(sample.owners, OwnersUnknown)
             yield GaugeMetricFamily("edl_agent_owners_known", "1 if it is known who has the GPUs.", float(is_known))
+            yield _disputed(sample)
         yield from _of_devices(sample)
         yield _of_pods(sample)
+
+
+def _disputed(sample: NodeSample) -> Metric:
+    claims = {} if isinstance(sample.owners, OwnersUnknown) else sample.owners.claims
+    count = sum(bool(contradicting_pods(claims.get(one.reading.uuid, ()))) for one in sample.devices)
+    text = "GPUs that several pods claim which were not given out in shares; they are active."
+    return GaugeMetricFamily("edl_agent_disputed_gpus", text, float(count))
 
 
 def _of_devices(sample: NodeSample) -> Iterator[Metric]:

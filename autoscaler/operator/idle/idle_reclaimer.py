@@ -25,7 +25,7 @@ from autoscaler.domain import ClusterView, IdlePod, IdleReclaim, NodeName, PodNa
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 from autoscaler.jobs.trainer_ledger import Device
-from autoscaler.operator.idle.consent import NO_CONSENT, Consent
+from autoscaler.operator.idle.consent import NO_CONSENT, Consent, owner_of
 from autoscaler.operator.idle.gpu_use import devices_of, idle_pods_of, nodes_to_ask
 from autoscaler.operator.idle.owner_scaling import OwnerScaling, Scaled
 from autoscaler.operator.idle.pod_consents import PodConsents
@@ -113,7 +113,8 @@ class IdleReclaimer:
                 continue
             with self._errors.isolate(key, GuardedTask.IDLE_GPUS):
                 deeds += await self._act_on(name, reclaim)
-        await self._scaling.take_back(self._due_keys())
+        with self._errors.isolate(OF_ALL, GuardedTask.IDLE_GPUS):
+            await self._scaling.take_back(self._due_keys())
 
     def occasions(self) -> tuple[Occasion, ...]:
         """Return the pods whose GPUs are about to be given back, for notices to their owners."""
@@ -190,10 +191,11 @@ class IdleReclaimer:
         return consent if consent.holds_at(self._clock() - self._offset_s, idle_since_unix_s=since_unix_s) else None
 
     async def _give_back(self, name: PodName, reclaim: IdleReclaim, raw: Raw, consent: Consent) -> None:
-        uid, owner, replicas = text(raw, "metadata", "uid"), text(controller_of(raw), "kind"), consent.replicas
+        uid, replicas, found = text(raw, "metadata", "uid"), consent.replicas, owner_of(raw)
+        owner = "controller" if found is None else found.kind.kind
         how, done = "evicted", Scaled.DONE
         try:
-            if not owner:
+            if not controller_of(raw):
                 await self._evict(raw)
             elif replicas is None:
                 done = Scaled.REFUSED

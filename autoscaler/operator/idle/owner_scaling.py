@@ -57,25 +57,27 @@ class OwnerScaling:
     def __init__(self, api: Api, cache: ObjectCache, *, clock: Callable[[], float]) -> None:
         self._api, self._cache, self._clock = api, cache, clock
         self._marked: dict[tuple[str, str], _Marked] = {}  # by namespace and name
-        self._tried_since_s: dict[str, float] = {}  # by the pod's UID
+        self._tried_since_s: dict[tuple[str, str], float] = {}  # by the same
 
     async def try_scale(self, pod: Raw, replicas: OwnerReplicas) -> Scaled:
         """Take one replica from the pod's owner, if this pod is the one that would leave.  Raises ClusterError.
 
         `replicas`: what its owner wants, read a moment ago.
         """
-        uid = text(pod, "metadata", "uid")
-        done = await self._try_now(pod, replicas)
+        key, done = _key_of(pod), await self._try_now(pod, replicas)
         if done is Scaled.LATER:
-            since_s = self._tried_since_s.setdefault(uid, self._clock())
+            since_s = self._tried_since_s.setdefault(key, self._clock())
             return Scaled.REFUSED if self._clock() - since_s > LONGEST_TRY_S else done
-        self._tried_since_s.pop(uid, None)
         if done is Scaled.DONE:
-            self._marked.pop(_key_of(pod), None)  # it takes its cost along
+            self._marked.pop(key, None)  # it takes its cost along
         return done
 
     async def take_back(self, wanted: Collection[tuple[str, str]]) -> None:
-        """Restore the cost of each pod that is not among `wanted` (namespace and name); a failure is tried again."""
+        """Forget the pods that are not among `wanted` (namespace and name), and restore their cost.
+
+        A failure is tried again.
+        """
+        self._tried_since_s = {key: since_s for key, since_s in self._tried_since_s.items() if key in wanted}
         for key in [key for key in self._marked if key not in wanted]:
             marked = self._marked[key]
             change = {"metadata": {"annotations": {DELETION_COST: marked.former}}}

@@ -62,7 +62,7 @@ def held_gpus(copy: WorkingCopy) -> list[HeldGpus]:
 def turn_of(idle: IdlePod, by_name: Mapping[PodName, IdlePod]) -> tuple[float, int]:
     """Return since when all are unused that leave with this pod, and how many leave before it."""
     since_s, before, above = idle.since_s, 0, idle.goes_after
-    while above in by_name and before < MOST_CANDIDATES:
+    while above is not None and above in by_name and before < MOST_CANDIDATES:
         before += 1
         since_s, above = max(since_s, by_name[above].since_s), by_name[above].goes_after
     return since_s, before

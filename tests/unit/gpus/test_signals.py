@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain.gpu_reports import GpuVerdict
+from autoscaler.gpus.agent.gpu_metrics import GpuCollector
+from autoscaler.gpus.agent.node_agent import NodeSample
 from autoscaler.gpus.idle_power import idle_watts
-from autoscaler.gpus.owners import NOBODY, DeviceClaim, DeviceOwners, HoldingPod
+from autoscaler.gpus.owners import NOBODY, DeviceClaim, DeviceOwners, HoldingPod, OwnersUnknown
 from autoscaler.gpus.pod_verdicts import judge_pods
 from autoscaler.gpus.readings import Absence, DeviceProcess, DeviceReading, NodeReading, ProcessWork
 from autoscaler.gpus.sample_outcomes import SampleOutcome, distrust_zeros, outcome_of
@@ -195,6 +197,14 @@ def test_two_pods_that_claim_one_device_contradict_each_other():
     assert {one.verdict for one in judge_pods(device, contradicted)} == {GpuVerdict.ACTIVE}
     shared = claimed(ONE, TWO, is_share=True)
     assert {one.verdict for one in judge_pods(verdicts_of(shared), shared)} == {GpuVerdict.HELD}
+    assert [disputed_gpus(device, owners) for owners in (contradicted, shared, OwnersUnknown(reason="x"))] == [1, 0, 0]
+
+
+def disputed_gpus(device, owners):
+    """As the agent's metrics count them."""
+    sample = NodeSample(devices=(device,), pods=(), failure=None, owners=owners)
+    families = GpuCollector(lambda: (sample, 0.0)).collect()
+    return next(one.samples[0].value for one in families if one.name == "edl_agent_disputed_gpus")
 
 
 def test_on_a_shared_device_that_works_only_the_worker_is_known():

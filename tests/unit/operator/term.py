@@ -27,11 +27,13 @@ class Term:
         elastic_servers=False,
         moves_servers=False,
         notices=None,
+        reads_gpu_reports=False,
     ):
         self.bench = OperatorBench(**(spec or {}))
         self.elastic_servers = elastic_servers
         self.moves_servers = moves_servers
         self.notices = notices
+        self.reads_gpu_reports = reads_gpu_reports
         self.metrics = Metrics()
         self.policy = policy or Policy(reclaim=Reclaim.SCHEDULER, quiet_window_s=0.0, up_window_s=0.0)
         self.api = around(self.bench)
@@ -54,6 +56,7 @@ class Term:
                     reclaim=self.policy.reclaim,
                 ),
                 notices=self.notices,
+                reads_gpu_reports=self.reads_gpu_reports,
             ),
             self.metrics,
             MasterConnections(),

@@ -185,7 +185,7 @@ def trim_workload(raw: Raw) -> Raw:
 
 def trim_consent(raw: Raw) -> Raw:
     """Return a Namespace or a StatefulSet: its identity, controller, scale, and consent to give GPUs back."""
-    spec = _counts(part(raw, "spec"))
+    spec = _counts(dict(part(raw, "spec")))
     if start := integer(raw, "spec", "ordinals", "start"):
         spec |= {"ordinals": {"start": start}}
     if text(raw, "spec", _RETENTION, "whenScaled") == "Delete":

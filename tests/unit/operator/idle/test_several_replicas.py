@@ -73,7 +73,7 @@ async def test_of_a_deployment_the_idle_pod_leaves():
     await made.pass_time(2 * NOTICE_S, web_5d9_b=90)
     assert made.left() == ["web-5d9-a", "web-5d9-c"]
     assert [reason for reason, _, _ in made.scene.events.said] == ["IdleGpus", "IdleGpusGivenBack"]
-    assert "its ReplicaSet was scaled to 2" in made.scene.events.said[-1][2]
+    assert "its Deployment was scaled to 2" in made.scene.events.said[-1][2]
     assert [made.cost(name) for name in made.left()] == [None, None]
 
 
