@@ -1,6 +1,7 @@
-"""Events about jobs as lines of the page's journal, the newest kept: they survive the operator that wrote them.
+"""Events about jobs, and EDL's about pods, as lines of the page's journal, the newest kept.
 
-The API server keeps events for an hour by default; what was read is kept here while the page runs.
+They survive the operator that wrote them.  The API server keeps events for an hour by default; what was read is kept
+here while the page runs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from autoscaler.views.journal import JournalLine
 MOST_LINES: Final = 5_000
 """Of all namespaces together; where there are more, each has an equal share, and keeps its newest."""
 LONGEST_MESSAGE: Final = 1_024
-_ABOUT_JOBS: Final = "regarding.kind=TrainingJob"
+_SELECTORS: Final = ("regarding.kind=TrainingJob", "regarding.kind=Pod,reportingController=edl.dev/operator")
+"""Of pods what EDL says: of GPUs that are about to be given back, say.  Their other events are many."""
+
+_TYPES: Final = {"TrainingJob": "tj", "Pod": "pod"}
 _TURN_S: Final = 240.0
 _SILENCE_S: Final = 90.0  # the server sends a bookmark each minute
 _FIRST_PAUSE_S: Final = 0.5
@@ -67,7 +71,8 @@ class EventLines:
         """Follow the events until cancelled; without the right to do so there are no lines."""
         async with asyncio.TaskGroup() as tasks:
             for source in self._sources:
-                tasks.create_task(self._follow(Scope(namespace=source or None, fields=_ABOUT_JOBS)))
+                for fields in _SELECTORS:
+                    tasks.create_task(self._follow(Scope(namespace=source or None, fields=fields)))
 
     async def _follow(self, scope: Scope) -> None:
         since, pause_s = "", _FIRST_PAUSE_S
@@ -130,12 +135,13 @@ def _at_s(line: JournalLine) -> float:
 
 def line_of(event: Raw) -> JournalLine:
     """Return the event as a line, at the time of the last of its series."""
+    kind = text(event, "regarding", "kind")
     times = (text(part(event, "series"), "lastObservedTime"), text(event, "eventTime"))
     at_s = next((at_s for written in times if (at_s := unix_s(written)) is not None), None)
     return JournalLine(
         at_s=at_s if at_s is not None else unix_s(text(event, "metadata", "creationTimestamp")) or 0.0,
         kind="Warning" if text(event, "type") == "Warning" else "Event",
-        object=f"tj/{text(event, 'regarding', 'name')}",
+        object=f"{_TYPES.get(kind, kind)}/{text(event, 'regarding', 'name')}",
         reason=text(event, "reason"),
         message=text(event, "note")[:LONGEST_MESSAGE],
         namespace=text(event, "metadata", "namespace"),

@@ -1,7 +1,8 @@
 """The page of a cluster as a process of its own: watches, viewers' rights, one port for people and one for probes.
 
-It leads nothing and writes nothing, so that as many of them may run as are wanted, and neither a viewer nor a fault of
-the page reaches the operator (ADR 0285).  SIGTERM ends it; open streams end with it, and browsers connect again.
+It leads nothing and has no right to write, so that as many of them may run as are wanted, and neither a viewer nor a
+fault of the page reaches the operator (ADR 0285).  What a viewer changes goes under their own token (ADR 0261).
+SIGTERM ends it; open streams end with it, and browsers connect again.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from typing import Final
 
 from autoscaler.cluster_page.cluster_access import ClusterAccess
 from autoscaler.cluster_page.cluster_source import ClusterSource
+from autoscaler.cluster_page.pod_keeping import TokenKeeper
 from autoscaler.cluster_page.viewer_access import ViewerAccess
 from autoscaler.clusters.kubernetes.api.api_port import Api
-from autoscaler.clusters.kubernetes.api.http_client import connect
+from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
+from autoscaler.clusters.kubernetes.api.http_client import connect, connect_as
 from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
 from autoscaler.errors import InvalidSpecError, PermanentError
 from autoscaler.page import page_server
@@ -68,7 +71,12 @@ async def run_page_process(settings: PageProcessSettings) -> None:
         source = ClusterSource(
             api, title=settings.title, read_snapshot=_refuse_snapshot, namespaces=settings.namespaces
         )
-        page = PageApp(source, ClusterAccess(viewers), PageSettings(hosts=settings.hosts | LOOPBACK_HOSTS))
+        page = PageApp(
+            source,
+            ClusterAccess(viewers),
+            PageSettings(hosts=settings.hosts | LOOPBACK_HOSTS),
+            keeper=_make_keeper(settings, viewers),
+        )
         encryption = None if settings.certificate is None else _Encryption(settings)
         probes = listen_at(*settings.probes)
         await stack.enter_async_context(serving(probes, _probes(source)))
@@ -86,6 +94,14 @@ async def run_page_process(settings: PageProcessSettings) -> None:
             task.cancel()
         with suppress(asyncio.CancelledError):
             await tasks[0]
+
+
+def _make_keeper(settings: PageProcessSettings, viewers: ViewerAccess) -> TokenKeeper | None:
+    """None where viewers' tokens are for this page and not for the API server, which would not take them."""
+    if settings.audiences:
+        return None
+    policy = ConnectionPolicy(attempts=1)
+    return TokenKeeper(viewers, lambda token: connect_as(token, settings.kubeconfig, policy=policy))
 
 
 def _probes(source: ClusterSource) -> Mapping[str, Callable[[], Page]]:

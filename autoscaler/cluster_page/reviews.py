@@ -33,7 +33,7 @@ class TokenUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRight:
-    """A right to read a kind: in one namespace, or (empty) in all of them, or of the whole cluster."""
+    """A right to a kind, to list it by default: in one namespace, or (empty) in all, or of the whole cluster."""
 
     kind: Kind
     namespace: str = ""

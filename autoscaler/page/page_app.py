@@ -1,11 +1,12 @@
 """The page as an aiohttp application: each page as HTML, as JSON below /api, and as a live stream below /live.
 
-Everything is read, nothing is changed: there are no routes but GET.
+All of it is read; the one route that changes something is that of `keeping`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,12 +21,13 @@ from autoscaler.errors import ClusterError
 from autoscaler.page.access import Access, Viewer
 from autoscaler.page.answers import ViewerShares, send_whole, sending
 from autoscaler.page.json_answers import encode_view
+from autoscaler.page.keeping import KEEP_PATH, Keeping, PodKeeper
 from autoscaler.page.live_stream import MOST_VIEWERS, LiveHub, LivePart, Topic
 from autoscaler.page.page_source import PageSource
 from autoscaler.page.pages import PAGES, PageSpec, Reading, Shown
 from autoscaler.page.planner_questions import PlannerQuestions
 from autoscaler.page.rendering import render_live, render_notice, render_page
-from autoscaler.page.request_checks import add_headers, check_query, request_checks
+from autoscaler.page.request_checks import FORM_HEADERS, add_headers, check_query, request_checks
 from autoscaler.page.sampler import Sampler
 from autoscaler.page.shared_answers import SharedAnswers
 from autoscaler.snapshots import format_document, to_document
@@ -72,12 +74,15 @@ class PageSettings:
 
 
 class PageApp:
-    """The application.  `app` is what a server serves; `close` ends its streams."""
+    """The application.  `app` is what a server serves.  `keeper` None: nothing can be changed."""
 
-    def __init__(self, source: PageSource, access: Access, settings: PageSettings) -> None:
+    def __init__(
+        self, source: PageSource, access: Access, settings: PageSettings, *, keeper: PodKeeper | None = None
+    ) -> None:
         self._source = source
         self._access = access
         self._questions = PlannerQuestions(source)
+        self._keeping = Keeping(source, access, keeper, now_s=time.time)
         self._memo = ViewMemo()
         self._sampler = Sampler(source, self._memo)
         self._pages = {page.name: page for page in PAGES}
@@ -95,6 +100,7 @@ class PageApp:
             if page.is_live:
                 address = f"/live/{page.name}{page.path.rstrip('/')}"
                 self.app.router.add_get(address, self._live_of(page), allow_head=False)
+        self.app.router.add_post(KEEP_PATH, self._plain(self._keeping.answer))
         self.app.router.add_get("/snapshot.json", self._plain(self._snapshot))
         self.app.router.add_get("/assets/{name}", self._asset)
 
@@ -119,8 +125,10 @@ class PageApp:
         async def answer(request: web.Request, viewer: Viewer) -> web.Response:
             topic = await self._topic_of(page, request, viewer)
             values = await self._values(page, topic)
-            text = await asyncio.to_thread(render_page, page.template, values)
-            response = web.Response(text=text, content_type="text/html")
+            keep = await self._keeping.form_of(viewer, values["view"])
+            text = await asyncio.to_thread(render_page, page.template, {**values, "keep": keep})
+            headers = FORM_HEADERS if keep is not None else None
+            response = web.Response(text=text, content_type="text/html", headers=headers)
             response.enable_compression()
             return response
 

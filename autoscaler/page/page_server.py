@@ -12,6 +12,7 @@ from aiohttp import web
 
 from autoscaler.errors import InvariantViolationError
 from autoscaler.page.connections import accepting
+from autoscaler.page.keeping import PodKeeper
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_source import PageSource
 from autoscaler.page.request_checks import LOOPBACK_HOSTS
@@ -33,10 +34,13 @@ BACKLOG: Final = 64
 
 
 @asynccontextmanager
-async def serve_locally(source: PageSource, *, port: int = 0, token: str = "") -> AsyncIterator[str]:
+async def serve_locally(
+    source: PageSource, *, port: int = 0, token: str = "", keeper: PodKeeper | None = None
+) -> AsyncIterator[str]:
     """Serve the page on the loopback address inside the block; yields its address, with the token that opens it.
 
-    `port`: 0 takes a free one.  `token`: of an earlier page at this port; empty makes a new one.
+    `port`: 0 takes a free one.  `token`: of an earlier page at this port; empty makes a new one.  `keeper` None:
+    nothing can be changed.
 
     Raises:
         OSError: the port is taken.
@@ -44,7 +48,7 @@ async def serve_locally(source: PageSource, *, port: int = 0, token: str = "") -
     token = token or new_token()
     with socket.create_server((LOOPBACK, port), backlog=BACKLOG) as listening:
         number: int = listening.getsockname()[1]
-        page = PageApp(source, TokenAccess(token, number), PageSettings(hosts=LOOPBACK_HOSTS))
+        page = PageApp(source, TokenAccess(token, number), PageSettings(hosts=LOOPBACK_HOSTS), keeper=keeper)
         async with serving(page, listening, most_connections=MOST_LOCAL_CONNECTIONS):
             yield f"http://{LOOPBACK}:{number}/?{PARAMETER}={token}"
 

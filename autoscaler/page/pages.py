@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
+from autoscaler.clusters.kubernetes.api.kinds import PODS, TRAINING_JOBS
 from autoscaler.errors import AutoscalerError
 from autoscaler.page.drawings.cluster_drawing import draw_bar, draw_cluster
 from autoscaler.page.drawings.curve_drawing import draw_curve
@@ -21,6 +21,7 @@ from autoscaler.views.job_page_view import JobPageView
 from autoscaler.views.job_view import job_views, pods_of
 from autoscaler.views.journal import journal_of, search_journal
 from autoscaler.views.now_view import now_view
+from autoscaler.views.pod_page_view import pod_page_view
 from autoscaler.views.pod_view import all_pods
 from autoscaler.views.samples import RINGS, SampleRings
 from autoscaler.views.time_view import time_view
@@ -116,6 +117,17 @@ async def show_job(reading: Reading) -> Shown:
     return Shown(view=view, drawings={"curve": None if job.throughput is None else draw_curve(job.throughput)})
 
 
+async def show_pod(reading: Reading) -> Shown:
+    """One pod.  Raises 404, 503 where the pods cannot be listed."""
+    namespace, name = reading.arguments["namespace"], reading.arguments["name"]
+    view = pod_page_view(reading.documents, tuple(reading.source.journal()), namespace, name)
+    if view is None and PODS.plural in reading.documents.unlisted:
+        raise web.HTTPServiceUnavailable(text=f"Which pods there are is not known: {reading.documents.problem}\n")
+    if view is None:
+        raise web.HTTPNotFound(text=f"There is no pod {namespace}/{name}, or you may not see it.\n")
+    return Shown(view=view, drawings={})
+
+
 async def show_waiting(reading: Reading) -> Shown:
     """Who waits, and what would help the first of them."""
     view, outlook = waiting_view(reading.documents), await outlook_of(reading)
@@ -170,6 +182,7 @@ SEARCHED: Final = frozenset({"q"})
 PAGES: Final = (
     PageSpec(name="now", path="/", template="now.html", title="Now", show=show_now, parameters=SEARCHED),
     PageSpec(name="job", path="/jobs/{namespace}/{name}", template="job.html", title="", show=show_job),
+    PageSpec(name="pod", path="/pods/{namespace}/{name}", template="pod.html", title="", show=show_pod),
     PageSpec(name="waiting", path="/waiting", template="waiting.html", title="Waiting", show=show_waiting),
     PageSpec(
         name="decisions",

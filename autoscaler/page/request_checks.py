@@ -23,6 +23,9 @@ LONGEST_VALUE: Final = 500
 
 LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
+FORM_HEADERS: Final = {"Referrer-Policy": "same-origin"}
+"""Of a page with a form that changes something: without a referrer browsers say of its POST that its origin is null."""
+
 HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
@@ -96,6 +99,16 @@ def check_query(request: web.Request, known: Collection[str]) -> None:
             raise web.HTTPBadRequest(text=f"{name}: is given more than once.\n")
         if len(value) > LONGEST_VALUE:
             raise web.HTTPBadRequest(text=f"{name}: is longer than {LONGEST_VALUE} characters.\n")
+
+
+def check_own_form(request: web.Request) -> None:
+    """Raise 403 unless a page of this very address has sent the form.
+
+    `check_site` has compared the origin; here it must be there, for a request that changes something.
+    """
+    if "Origin" not in request.headers:
+        raise web.HTTPForbidden(text="A form is taken from this page alone: the header Origin is missing.\n")
+    check_site(request)
 
 
 def _netloc_of(origin: str) -> str | None:

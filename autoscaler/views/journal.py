@@ -60,6 +60,12 @@ def journal_of(lines: Sequence[JournalLine], namespace: str, name: str, *, most:
     return tuple(reversed(about[-most:]))
 
 
+def journal_of_pod(lines: Sequence[JournalLine], namespace: str, name: str, *, most: int) -> tuple[JournalLine, ...]:
+    """Return the newest lines about this pod, the newest first."""
+    about = [one for one in lines if (one.namespace, one.object) == (namespace, f"pod/{name}")]
+    return tuple(reversed(about[-most:]))
+
+
 def _is_about(line: JournalLine, job: str) -> bool:
     kind, _, name = line.object.partition("/")
     return name == job if kind == "tj" else kind == "pod" and _is_pod_of(name, job)

@@ -17,6 +17,7 @@ from tests.harness.page_cluster import (
     node,
     pod,
 )
+from tests.harness.pod_keeper import RecordingKeeper
 
 pytestmark = pytest.mark.browser
 SILENT_MS = 26_000
@@ -98,6 +99,24 @@ def test_another_server_goes_on_where_the_first_one_ended(serve, open_page):
     expect(jobs.get_by_role("link", name="digits-later", exact=True)).to_be_visible()
     expect(page.get_by_role("status")).to_be_hidden()
     assert page.evaluate("window.isStill")
+
+
+def test_a_pod_is_kept_from_the_page_that_a_notice_links_to(serve, open_page):
+    """By keyboard; the browser names the page as the form's origin, and nothing else is asked for."""
+    keeper = RecordingKeeper()
+    documents = demo_documents()
+    notebook = pod("alice-0", on="node-1", namespace="nb", gpus=1)
+    lines = [line("pod/alice-0", "IdleGpus", "given back at noon", namespace="nb")]
+    source = FixedSource(replace(documents, pods=(*documents.pods, notebook)), lines)
+    notebooks = serve(source, keeper=keeper)
+    page = open_page(notebooks.base + f"/pods/nb/alice-0?token={notebooks.address.partition('=')[2]}")
+    expect(page.get_by_role("region", name="What EDL said of it")).to_contain_text("given back at noon")
+    button = page.get_by_role("button", name="Keep for 8 hours")
+    button.focus()
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1, name="alice-0")).to_be_visible()
+    assert keeper.kept == [("nb", "alice-0", "uid-of-alice-0", 28_800.0)]
 
 
 def test_two_tabs_are_renewed_both(served, open_page):

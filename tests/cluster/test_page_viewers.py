@@ -5,6 +5,7 @@ import re
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.cluster_page.viewer_access import YES_KEPT_S
+from autoscaler.clusters.kubernetes.objects.fields import to_micro_time, unix_s
 from tests.cluster.accounts import open_client, write_account_kubeconfig
 from tests.cluster.chart_control_plane import NAMESPACE, start_charted
 from tests.cluster.trainingjobs import make_job
@@ -75,6 +77,24 @@ def get(address, token=""):
         return error.code, error.read().decode()
 
 
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Leaves a redirection to the caller."""
+
+    def redirect_request(self, *_):
+        return None
+
+
+def post(address, token, form, *, origin):
+    """Status of the answer to a form."""
+    headers = {"Authorization": f"Bearer {token}", "Origin": origin}
+    request = urllib.request.Request(address, data=urllib.parse.urlencode(form).encode(), headers=headers)
+    try:
+        with urllib.request.build_opener(NoRedirects).open(request, timeout=BUDGET_S) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
 def give_logs(plane, namespace, name):
     """Let the viewer read logs; it is in effect afterwards, since the page keeps a no for minutes."""
     place = ("-n", namespace)
@@ -110,6 +130,70 @@ def test_each_viewer_sees_their_namespace_alone(page, tokens, team, other):
             part += stream.read1(65_536)
     assert f"{team}-digits".encode() in part
     assert other.encode() not in part
+
+
+def test_a_pod_is_kept_by_who_may_patch_it_and_by_nobody_else(plane, page, tokens):
+    """Under the viewer's own token, which the API server judges: the page's account has no right to write."""
+    container = {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "alice-0", "namespace": "red"},
+        "spec": {"containers": [container], "automountServiceAccountToken": False},
+    }
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    address = f"{page}/pods/red/alice-0"
+    wait_for("the pod is seen", lambda: get(address, tokens["red"])[0] == 200)
+    uid = plane.kubectl("get", "pod", "alice-0", "-n", "red", "-o", "jsonpath={.metadata.uid}")
+
+    def kept_until():
+        pod = json.loads(plane.kubectl("get", "pod", "alice-0", "-n", "red", "-o", "json"))
+        return pod["metadata"].get("annotations", {}).get("edl.dev/keep-until")
+
+    assert "<form" not in get(address, tokens["red"])[1]
+    for team, status in (("red", 403), ("blue", 404)):
+        assert post(f"{address}/keep", tokens[team], {"for": "2h", "uid": uid}, origin=page) == status
+    assert kept_until() is None
+    owner = create_viewer(plane, "red", "red-owner", lists=VIEW)
+    give_logs(plane, "red", "red-owner")
+    plane.kubectl("create", "role", "owner", "-n", "red", "--verb=patch", "--resource=pods")
+    account = "--serviceaccount=red:red-owner"
+    plane.kubectl("create", "rolebinding", "owner", "-n", "red", "--role=owner", account)
+    wait_for("the right", lambda: may_read(plane, "red", "red-owner", "pods", verb="patch"))
+    assert 'action="/pods/red/alice-0/keep"' in get(address, owner)[1]
+    assert post(f"{address}/keep", owner, {"for": "2h", "uid": uid}, origin="https://evil.example") == 403
+    assert post(f"{address}/keep", owner, {"for": "2h", "uid": "another"}, origin=page) == 409
+    assert kept_until() is None
+    assert post(f"{address}/keep", owner, {"for": "2h", "uid": uid}, origin=page) == 303
+    left_s = unix_s(kept_until()) - time.time()
+    assert 7_100 < left_s <= 7_200
+
+
+def test_what_edl_says_of_a_pod_is_shown(plane, page, tokens):
+    """The real API server knows the selector by which these events are chosen."""
+    event = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "told", "namespace": "red"},
+        "eventTime": to_micro_time(time.time()),
+        "reportingController": "edl.dev/operator",
+        "reportingInstance": "test",
+        "action": "IdleGpus",
+        "reason": "IdleGpus",
+        "type": "Warning",
+        "note": "1 GPU of it is unused",
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "name": "alice-0", "namespace": "red"},
+    }
+    other = event | {"metadata": {"name": "other", "namespace": "red"}, "reportingController": "kubelet", "note": "no"}
+    for body in (other, event):
+        plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+
+    def lines():
+        found = json.loads(get(f"{page}/api/decisions/decisions", tokens["red"])[1])["lines"]
+        return [(one["object"], one["message"]) for one in found if one["object"].startswith("pod/")]
+
+    wait_for("the line", lines)
+    assert lines() == [("pod/alice-0", "1 GPU of it is unused")]
 
 
 def test_who_is_not_known_sees_nothing(page):

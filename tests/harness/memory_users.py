@@ -12,13 +12,16 @@ class MemoryUsers:
 
     def __init__(self, server: MemoryServer) -> None:
         self.tokens: dict[str, str] = {}
-        self.rights: set[tuple[str, str, str]] = set()  # user, plural[/subresource], namespace ("": all of them)
+        self.rights: set[tuple[str, str, str]] = set()  # user, [VERB ]plural[/subresource], namespace ("": all of them)
         self.problem: Exception | None = None
         self.asked = {TOKEN_REVIEWS: 0, ACCESS_REVIEWS: 0}
         server.reviewers |= {TOKEN_REVIEWS: self._review_token, ACCESS_REVIEWS: self._review_access}
 
     def give(self, user: str, plural: str, *namespaces: str) -> None:
-        """Let the user list the kind there, or get its subresource; without namespaces everywhere."""
+        """Let the user list the kind there, or get its subresource; without namespaces everywhere.
+
+        `patch pods` gives another verb.
+        """
         self.rights |= {(user, plural, name) for name in namespaces or ("",)}
 
     async def make(self, name, namespace, lists=None):
@@ -43,12 +46,11 @@ class MemoryUsers:
     def _review_access(self, body):
         self._count(ACCESS_REVIEWS)
         spec, asked = body["spec"], body["spec"]["resourceAttributes"]
-        part = asked.get("subresource", "")
-        right = (spec["user"], f"{asked['resource']}/{part}" if part else asked["resource"])
+        part, verb = asked.get("subresource", ""), asked["verb"]
+        named = f"{asked['resource']}/{part}" if part else asked["resource"]
+        named = named if verb == ("get" if part else "list") else f"{verb} {named}"
         places = {"", asked.get("namespace", "")}
-        is_given = asked["verb"] == ("get" if part else "list") and any(
-            (*right, place) in self.rights for place in places
-        )
+        is_given = any((spec["user"], named, place) in self.rights for place in places)
         return body | {"status": {"allowed": is_given}}
 
     def _count(self, kind):

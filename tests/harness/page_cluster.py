@@ -37,7 +37,7 @@ def node(name, *, cpu="4", gpus=0, ready=True, **metadata):
 
 
 def pod(name, *, on="", job="", role="trainer", ordinal=0, tier="core", deployment="", namespace="team", **more):
-    """A pod of a job, or of a Deployment; `cpu`, `gpus`, `age_s`, `is_ready`, `is_leaving`."""
+    """A pod of a job, or of a Deployment; `cpu`, `gpus`, `age_s`, `is_ready`, `is_leaving`, `annotations`."""
     labels, owners = {}, []
     if job:
         labels = {"edl.dev/job": job, "edl.dev/role": role, "edl.dev/tier": tier, "edl.dev/ordinal": str(ordinal)}
@@ -51,7 +51,9 @@ def pod(name, *, on="", job="", role="trainer", ordinal=0, tier="core", deployme
     metadata = {
         "name": name,
         "namespace": namespace,
+        "uid": f"uid-of-{name}",
         "labels": labels,
+        "annotations": dict(more.get("annotations", {})),
         "ownerReferences": owners,
         "creationTimestamp": to_time(NOW_S - more.get("age_s", 60)),
     }

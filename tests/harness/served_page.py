@@ -11,9 +11,9 @@ READY_S = 60
 class ServedPage:
     """A page over a source, served by a thread.  `change` puts other documents in place."""
 
-    def __init__(self, source, *, port=0, token=""):
+    def __init__(self, source, **place):
         self.source = source
-        self._place = {"port": port, "token": token}
+        self._place = place  # of `serve_locally`
         self.address = ""
         self._loop = asyncio.new_event_loop()
         self._end = None

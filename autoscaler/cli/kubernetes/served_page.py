@@ -14,6 +14,7 @@ from autoscaler.cli.kubernetes.cluster_snapshot import read_cluster_snapshot
 from autoscaler.cli.kubernetes.kubeconfig import ClusterTarget, find_cluster
 from autoscaler.cluster_page.cluster_access import IN_CLUSTER_VIEW
 from autoscaler.cluster_page.cluster_source import ClusterSource
+from autoscaler.cluster_page.pod_keeping import OwnKeeper
 from autoscaler.cluster_page.reviews import own_access_review, parse_access_review
 from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
@@ -56,7 +57,7 @@ async def _serve(target: ClusterTarget, shown: ShownNamespaces, port: int) -> No
         source = ClusterSource(api, title=target.title, read_snapshot=KeptSnapshot(), namespaces=namespaces)
         watching = asyncio.create_task(source.run())
         try:
-            async with serve_locally(source, port=port) as address:
+            async with serve_locally(source, port=port, keeper=OwnKeeper(api)) as address:
                 where = f"namespace {', '.join(namespaces)}" if namespaces else "all namespaces"
                 print(escape_controls(f"{target.title}, {where}: {address}"), flush=True)
                 print("Ctrl-C ends it.", flush=True)

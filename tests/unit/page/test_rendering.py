@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from aiohttp import web
 
+from autoscaler.page.keeping import make_form
 from autoscaler.page.page_app import event_of
 from autoscaler.page.pages import PAGES, Reading
 from autoscaler.page.planner_questions import PlannerQuestions
@@ -64,7 +65,7 @@ def hostile_documents(name):
         pods=(
             pod(name, on=name, job=name, namespace=name),
             pod(f"{name}2", on=name, deployment=name, namespace=name),
-            pod(f"{name}3", namespace=name),
+            pod(f"{name}3", namespace=name, gpus=1, annotations={"edl.dev/keep-until": name}),
         ),
         jobs=(
             job(
@@ -108,6 +109,7 @@ async def shown(page, source, *, arguments=(), query=(), whole=True, rights=EVER
         "is_current": source.documents().is_current,
         "unlisted": source.documents().unlisted,
         "view": found.view,
+        "keep": make_form(found.view, may_keep=True, now_s=NOW_S) if page.name == "pod" else None,
         **found.drawings,
     }
     return (render_page if whole else render_live)(page.template, values)
@@ -117,11 +119,11 @@ async def shown(page, source, *, arguments=(), query=(), whole=True, rights=EVER
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 async def test_names_of_others_are_text_alone(page, name):
     """No element, attribute or address of the page comes out of a name."""
-    source = FixedSource(
-        hostile_documents(name), [line(f"tj/{name}", name, name, namespace=name, kind=name)], log=[name]
-    )
+    lines = [line(target, name, name, namespace=name, kind=name) for target in (f"tj/{name}", f"pod/{name}3")]
+    source = FixedSource(hostile_documents(name), lines, log=[name])
     source.title = name
-    html = await shown(page, source, arguments={"namespace": name, "name": name}, query={"q": name[:40], "kind": name})
+    arguments = {"namespace": name, "name": f"{name}3" if page.name == "pod" else name}
+    html = await shown(page, source, arguments=arguments, query={"q": name[:40], "kind": name})
     found = Elements(html)
     allowed = {"/assets/page.js?v=1"}
     assert {attrs.get("src") for tag, attrs in found.found if tag == "script"} == allowed
@@ -148,7 +150,8 @@ async def test_a_page_of_old_data_says_since_when_and_why(page, whole):
     """On each page, as it is opened and as its stream renews it."""
     old = replace(demo_documents(), is_current=False, problem="the VPN is <gone>")
     source = FixedSource(old, demo_lines(), snapshot=snapshot_of_job())
-    html = await shown(page, source, arguments={"namespace": "team", "name": "digits-b"}, whole=whole)
+    name = "digits-b-trainer-0" if page.name == "pod" else "digits-b"
+    html = await shown(page, source, arguments={"namespace": "team", "name": name}, whole=whole)
     assert re.search(r"Not current since <time [^>]*>\d\d:\d\d:\d\d UTC</time>: the VPN is &lt;gone&gt;", html)
 
 
@@ -171,6 +174,13 @@ async def test_history_that_may_not_be_read_is_called_unknown_and_not_zero():
     assert re.search(r"<bdi>web</bdi></th><td[^>]*>not known</td><td[^>]*>not known</td>", live)
     assert "Not known." in live
     assert "Dashed" not in live
+
+
+async def test_a_pod_of_an_unknown_list_is_not_called_absent():
+    page = next(one for one in PAGES if one.name == "pod")
+    documents = ClusterDocuments(now_s=NOW_S, unlisted=frozenset({"pods"}), problem="pods: forbidden")
+    with pytest.raises(web.HTTPServiceUnavailable):
+        await shown(page, FixedSource(documents), arguments={"namespace": "team", "name": "alice-0"})
 
 
 async def test_a_job_of_an_unknown_list_is_not_called_absent():
@@ -198,6 +208,7 @@ def test_an_event_has_every_line_of_its_part():
 def test_a_page_knows_what_its_forms_send(page):
     """A field that the page does not name would be refused when the form is sent."""
     source, _, _ = environment().loader.get_source(environment(), page.template)
+    source = re.sub(r'<form method="post".*?</form>', "", source, flags=re.DOTALL)  # sends a body
     sent = set(re.findall(r'<(?:input|select|textarea)\b[^>]*?\bname="([^"]+)"', source))
     assert sent <= page.parameters
 

@@ -53,6 +53,18 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 
+_OF_THE_SERVER: Final = (
+    "host",
+    "ssl_ca_cert",
+    "ca_cert_data",
+    "verify_ssl",
+    "disable_strict_ssl_verification",
+    "tls_server_name",
+    "proxy",
+    "proxy_headers",
+)
+"""Attributes of the library's configuration that find and check the server; all others identify the client."""
+
 ReportSkew: TypeAlias = Callable[[float], None]
 LoadCredentials: TypeAlias = Callable[[Configuration], Awaitable[None]]
 NextAttempt: TypeAlias = Callable[[], tuple["ApiRequest", aiohttp.ClientTimeout]]
@@ -101,6 +113,31 @@ async def open_connection(
     Nothing is sent yet.  `report_skew` is called with the server's clock skew at each new date.  Raises PermanentError
     if neither is usable.
     """
+    configuration, load = await _load_configuration(kubeconfig, context)
+    return ApiConnection(configuration, load, policy, report_skew)
+
+
+async def open_connection_as(token: str, kubeconfig: Path | None, policy: ConnectionPolicy) -> ApiConnection:
+    """Return a connection to the same API server as `open_connection`, under this bearer token and nothing else.
+
+    A client certificate of the kubeconfig would count before the token, and a write would be its owner's: of the
+    configuration only what finds and checks the server is taken.  A 401 is final: no other token takes its place.
+    Raises PermanentError if the configuration is not usable.
+    """
+    configured, _ = await _load_configuration(kubeconfig, None)
+    alone = Configuration()
+    for name in _OF_THE_SERVER:
+        setattr(alone, name, getattr(configured, name))
+    alone.api_key = {"BearerToken": f"Bearer {token}"}
+
+    async def keep(_into: Configuration) -> None:
+        pass
+
+    return ApiConnection(alone, keep, policy)
+
+
+async def _load_configuration(kubeconfig: Path | None, context: str | None) -> tuple[Configuration, LoadCredentials]:
+    """Return the configuration, and what loads it again.  Raises PermanentError."""
 
     async def load(into: Configuration) -> None:
         try:
@@ -115,7 +152,7 @@ async def open_connection(
 
     configuration = Configuration()
     await load(configuration)
-    return ApiConnection(configuration, load, policy, report_skew)
+    return configuration, load
 
 
 class ApiConnection:

@@ -35,6 +35,7 @@ from autoscaler.clusters.kubernetes.api.connection import (
     ReportSkew,
     ignore_skew,
     open_connection,
+    open_connection_as,
 )
 from autoscaler.clusters.kubernetes.api.errors import TooLongError
 from autoscaler.clusters.kubernetes.api.kinds import EVICTIONS, PODS, SECRETS, Kind
@@ -67,6 +68,14 @@ async def connect(
     """
     connection = await open_connection(kubeconfig, context, policy or ConnectionPolicy(), report_skew=report_skew)
     return HttpApi(connection, field_manager, trimmers or {})
+
+
+async def connect_as(token: str, kubeconfig: Path | None = None, *, policy: ConnectionPolicy | None = None) -> HttpApi:
+    """Return a client of the same API server under this bearer token, whatever other credentials there are.
+
+    Nothing is sent yet.  Raises PermanentError if the server cannot be found.
+    """
+    return HttpApi(await open_connection_as(token, kubeconfig, policy or ConnectionPolicy()), FIELD_MANAGER, {})
 
 
 class HttpApi:

@@ -1,0 +1,124 @@
+"""`PodKeeper` by the API server: a viewer's own credentials carry the write, so that it decides (ADR 0261).
+
+`TokenKeeper` is that of the process in the cluster: a connection for one write, under the viewer's token and nothing
+else.  `OwnKeeper` is that of `edl page`, whose process is the viewer's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from aiohttp import web
+
+from autoscaler.cluster_page.reviews import ReadRight, own_access_review, parse_access_review
+from autoscaler.cluster_page.viewer_access import AccessUnknownError, ViewerAccess
+from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions
+from autoscaler.clusters.kubernetes.api.errors import (
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    UnauthorizedError,
+)
+from autoscaler.clusters.kubernetes.api.kinds import OWN_ACCESS_REVIEWS, PODS
+from autoscaler.clusters.kubernetes.objects.fields import to_time
+from autoscaler.clusters.kubernetes.objects.labels import KEEP_UNTIL
+from autoscaler.errors import ClusterError
+from autoscaler.page.access import Viewer
+from autoscaler.page.keeping import KeptPod
+
+
+class ClosingApi(Api, Protocol):
+    """An API server's client that is closed by whoever opened it."""
+
+    async def close(self) -> None: ...
+
+
+ConnectAs = Callable[[str], Awaitable[ClosingApi]]
+"""Returns a client that has this bearer token, and no other credentials.  Raises ClusterError."""
+
+
+class TokenKeeper:
+    """Keeps pods under the viewer's token."""
+
+    def __init__(
+        self, viewers: ViewerAccess, connect_as: ConnectAs, *, unix_clock: Callable[[], float] = time.time
+    ) -> None:
+        self._viewers = viewers
+        self._connect_as = connect_as
+        self._unix_clock = unix_clock
+
+    async def may_keep(self, viewer: Viewer, namespace: str) -> bool:
+        """See `PodKeeper`: by a review, kept as those of reading are.  What is not known is not offered."""
+        try:
+            known = await self._viewers.find_viewer(viewer.credential)
+            return known is not None and await self._viewers.is_allowed(known, _right(namespace))
+        except AccessUnknownError:
+            return False
+
+    async def keep(self, viewer: Viewer, pod: KeptPod, for_s: float) -> None:
+        """See `PodKeeper`."""
+        with _Refusals(pod):
+            api = await self._connect_as(viewer.credential)
+            try:
+                await _write(api, pod, for_s, self._unix_clock())
+            finally:
+                await api.close()
+
+
+class OwnKeeper:
+    """Keeps pods with the credentials of this process, which are the viewer's."""
+
+    def __init__(self, api: Api, *, unix_clock: Callable[[], float] = time.time) -> None:
+        self._api = api
+        self._unix_clock = unix_clock
+
+    async def may_keep(self, viewer: Viewer, namespace: str) -> bool:  # noqa: ARG002 - of the port
+        """See `PodKeeper`."""
+        try:
+            return parse_access_review(await self._api.create(OWN_ACCESS_REVIEWS, own_access_review(_right(namespace))))
+        except ClusterError:
+            return False
+
+    async def keep(self, viewer: Viewer, pod: KeptPod, for_s: float) -> None:  # noqa: ARG002 - of the port
+        """See `PodKeeper`."""
+        with _Refusals(pod):
+            await _write(self._api, pod, for_s, self._unix_clock())
+
+
+def _right(namespace: str) -> ReadRight:
+    return ReadRight(kind=PODS, namespace=namespace, verb="patch")
+
+
+async def _write(api: Api, pod: KeptPod, for_s: float, now_unix_s: float) -> None:
+    """Set or remove the one annotation, of this very pod."""
+    until = to_time(now_unix_s + for_s) if for_s else None
+    change = {"metadata": {"annotations": {KEEP_UNTIL: until}}}
+    await api.patch(PODS, pod.name, change, namespace=pod.namespace, only=Preconditions(uid=pod.uid))
+
+
+class _Refusals:
+    """What the API server refuses, as the answer that the viewer gets: it names no more than they asked for."""
+
+    def __init__(self, pod: KeptPod) -> None:
+        self._name = f"{pod.namespace}/{pod.name}"
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        match error:
+            case ForbiddenError():
+                told = f"You may not change pod {self._name}: who may patch pods of its namespace can keep it.\n"
+                raise web.HTTPForbidden(text=told) from error
+            case UnauthorizedError():
+                raise web.HTTPUnauthorized(text="Your token is not valid any more.\n") from error
+            case NotFoundError():
+                raise web.HTTPNotFound(text=f"There is no pod {self._name} any more.\n") from error
+            case ConflictError():
+                told = f"Pod {self._name} is another one by now; reload its page.\n"
+                raise web.HTTPConflict(text=told) from error
+            case ClusterError():
+                told = f"Whether pod {self._name} is kept is not known: the API server did not answer. Look again.\n"
+                raise web.HTTPServiceUnavailable(text=told) from error
