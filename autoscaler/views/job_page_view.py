@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autoscaler.views.growth_words import growth_words
 from autoscaler.views.job_view import JobView
 from autoscaler.views.journal import JournalLine
 from autoscaler.views.pod_view import PodView
@@ -19,6 +20,11 @@ class Outlook:
     message: str
     target: int
     wait_s: float | None
+
+    @property
+    def growth(self) -> str:
+        """When it will grow, in words."""
+        return growth_words(self.bottleneck)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -151,6 +151,13 @@ class JobView:
                 return word
         return "Starting" if self.trainers.target else "Waiting"
 
+    @property
+    def last_shrink(self) -> ResizeView | None:
+        """The last resize of its trainers if that made it smaller, and it still is."""
+        last = next((one for one in self.resizes if one.role == "trainer"), None)
+        is_shrink = last is not None and self.trainers.target <= last.size_after < last.size_before
+        return last if is_shrink else None
+
 
 def job_views(documents: ClusterDocuments) -> tuple[JobView, ...]:
     """Return every job: those that run first, then those that ended, the oldest first."""
