@@ -7,6 +7,7 @@ which browsers send with every POST and no site can choose.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -22,6 +23,9 @@ from autoscaler.views.pod_page_view import PodPageView, pod_page_view
 KEEP_PATH: Final = "/pods/{namespace}/{name}/keep"
 CHOICES: Final[Mapping[str, float]] = {"2h": 7_200.0, "8h": 28_800.0, "24h": 86_400.0, "0s": 0.0}
 """Seconds by what is sent, as `edl keep --for` reads it; 0: no longer."""
+
+FORM_LIMIT_S: Final = 10.0
+"""For a form of some hundred bytes to come after its head."""
 
 WHO_MAY: Final = "Who may patch pods of the namespace may keep it"
 
@@ -87,7 +91,11 @@ class Keeping:
             raise web.HTTPForbidden(text="This page changes nothing; edl keep does.\n")
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         await self._check_seen(viewer, namespace, name)
-        given = await request.post()
+        try:
+            async with asyncio.timeout(FORM_LIMIT_S):
+                given = await request.post()
+        except TimeoutError:
+            raise web.HTTPRequestTimeout(text="The form did not come in time.\n") from None
         chosen, uid = given.get("for"), given.get("uid")
         if not isinstance(chosen, str) or chosen not in CHOICES:
             raise web.HTTPBadRequest(text=f"for: is none of {', '.join(CHOICES)}.\n")

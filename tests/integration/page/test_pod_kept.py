@@ -1,11 +1,13 @@
 """The one form that changes something: from the pod's page, for a pod that the viewer sees, and no other site's."""
 
+import asyncio
 from dataclasses import replace
 
 import aiohttp
 import pytest
 
 from autoscaler.clusters.kubernetes.objects.fields import to_time
+from autoscaler.page import keeping
 from autoscaler.page.page_server import serve_locally
 from tests.harness.page_cluster import NOW_S, FixedSource, demo_documents, line, pod
 from tests.harness.pod_keeper import RecordingKeeper
@@ -156,3 +158,17 @@ async def test_until_when_it_is_kept_stands_there(until, told):
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {address.partition('=')[2]}"}) as client,
     ):
         assert told in (await Scene(address, None, client).get())[1]
+
+
+async def test_a_form_that_does_not_come_is_cut(scene, keeper, monkeypatch):
+    """Not kept open, with its place among its viewer's, for as long as the client likes."""
+    monkeypatch.setattr(keeping, "FORM_LIMIT_S", 0.05)
+
+    async def half():
+        yield b"for=2h&uid="
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(30):
+        status, _, _ = await scene.post(form=half(), **{"Content-Type": "application/x-www-form-urlencoded"})
+    assert status == 408
+    assert keeper.kept == []
