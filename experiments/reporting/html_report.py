@@ -41,7 +41,8 @@ _HEAD: Final = """<!doctype html>
 <p class="place"><b>EDL</b> experiments of 2017 and newer ones</p>
 </header>
 <main id="content" class="report" tabindex="-1">
-<nav aria-label="Contents"><ul>
+"""
+_CONTENTS: Final = """<nav aria-label="Contents"><ul>
 {contents}
 </ul></nav>
 """
@@ -70,7 +71,8 @@ def make_html(texts: Sequence[str]) -> str:
     body = body.replace("</table>", "</table></div>").replace("<img ", '<img loading="lazy" ')
     contents = "\n".join(f'<li><a href="#{name}">{escape(title)}</a></li>' for name, title in headings)
     sources = ", ".join(f"docs/reports/{name}" for name in SOURCES)
-    return _HEAD.format(policy=POLICY, style=STYLE, contents=contents) + body + _FOOT.format(sources=sources)
+    body = body.replace("</h1>\n", "</h1>\n" + _CONTENTS.format(contents=contents), 1)
+    return _HEAD.format(policy=POLICY, style=STYLE) + body + _FOOT.format(sources=sources)
 
 
 def _name_headings(tokens: Sequence[Token]) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from autoscaler.page.pages import PAGES, Reading
 from autoscaler.page.planner_questions import PlannerQuestions
 from autoscaler.page.rendering import environment, render_live, render_notice, render_page
 from autoscaler.views.documents import EVERYTHING, ClusterDocuments, Rights
+from autoscaler.views.growth_words import GROWS
 from autoscaler.views.samples import SampleRings, sample_of
 from tests.harness.page_cluster import (
     NOW_S,
@@ -174,6 +175,24 @@ async def test_history_that_may_not_be_read_is_called_unknown_and_not_zero():
     assert re.search(r"<bdi>web</bdi></th><td[^>]*>not known</td><td[^>]*>not known</td>", live)
     assert "Not known." in live
     assert "Dashed" not in live
+
+
+@pytest.mark.parametrize("name", ["now", "job"])
+async def test_a_small_job_says_whom_it_made_room_for(name):
+    page = next(one for one in PAGES if one.name == name)
+    source = FixedSource(demo_documents(), demo_lines())
+    html = await shown(page, source, arguments={"namespace": "team", "name": "digits-b"}, whole=False)
+    assert "It shrank from 2 to 1, <time" in html
+    assert "ago: for team/web-abc-9." in html
+
+
+async def test_a_job_that_does_not_grow_now_says_when_it_will():
+    """Asked of the planner; a job that the plan makes larger says that instead."""
+    page = next(one for one in PAGES if one.name == "now")
+    for target, is_said in ((6, False), (5, True), (0, False)):
+        documents = replace(demo_documents(), jobs=(job("digits-b", low=0, target=target),))
+        html = await shown(page, FixedSource(documents, snapshot=snapshot_of_job()), whole=False)
+        assert any(words in html for words in GROWS.values()) is is_said, target
 
 
 async def test_a_pod_of_an_unknown_list_is_not_called_absent():
