@@ -23,10 +23,11 @@ from autoscaler.local_run.run_settings import RunSettings
 from autoscaler.local_run.submission import IMAGE
 from autoscaler.loop import LoopPass
 from autoscaler.operator.controllers.definition_check import NAME, NEEDED, REVISION
-from autoscaler.operator.leader_term import LeaderTerm, TermIntervals, TermSettings
+from autoscaler.operator.leader_term import LeaderTerm
 from autoscaler.operator.metered_api import MeteredApi
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.process.policy_file import policy_config_map
+from autoscaler.operator.term_settings import TermIntervals, TermSettings
 
 if TYPE_CHECKING:
     from autoscaler.local_run.gpu_watch import GpuWatch

@@ -15,16 +15,14 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.kinds import PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.cache.object_cache import AGED_KINDS, WATCHED_KINDS
 from autoscaler.clusters.kubernetes.cache.reflector import Reflector
-from autoscaler.clusters.kubernetes.kubernetes_cluster import SETTLE_EVERY_S, KubernetesCluster
+from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
 from autoscaler.domain import IdlePod, PodName, Policy, ReclaimMode
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.master_connections import MasterConnections
@@ -38,15 +36,10 @@ from autoscaler.operator.controllers.job_writer import JobWriter
 from autoscaler.operator.controllers.master_client import MasterClient
 from autoscaler.operator.controllers.owned_objects import OwnedObjects
 from autoscaler.operator.controllers.pod_failures import PodFailures
-from autoscaler.operator.controllers.progress_poller import (
-    LONGEST_PAUSE_S,
-    POLL_EVERY_S,
-    TICK_S,
-    ProgressPoller,
-)
+from autoscaler.operator.controllers.progress_poller import ProgressPoller
 from autoscaler.operator.controllers.server_drain import DrainGuard, ServerDrains
 from autoscaler.operator.controllers.status_source import StatusSource
-from autoscaler.operator.controllers.status_writer import PROGRESS_EVERY_S, StatusWriter
+from autoscaler.operator.controllers.status_writer import StatusWriter
 from autoscaler.operator.idle.idle_reclaimer import IdleReclaimer
 from autoscaler.operator.idle.pod_consents import PodConsents
 from autoscaler.operator.metrics import Metrics
@@ -58,58 +51,17 @@ from autoscaler.operator.store.event_recorder import EventRecorder
 from autoscaler.operator.store.gpu_report_store import GpuReportStore
 from autoscaler.operator.store.job_objects import JobCache
 from autoscaler.operator.store.job_store import JobStore
-from autoscaler.operator.store.work_queue import SETTLE_S, WorkQueue
+from autoscaler.operator.store.work_queue import WorkQueue
+from autoscaler.operator.term_settings import TermSettings
 
 if TYPE_CHECKING:  # etcd's libraries take a tenth of the time that a run needs to start
     from autoscaler.operator.etcd.job_accounts import JobAccounts
     from autoscaler.operator.etcd.space_keeper import EtcdSpaceKeeper
 
-SYNC_POLL_S: Final = 0.05
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TermIntervals:
-    """Intervals at which a term does what no event calls for: the defaults are those of a large cluster."""
-
-    poll_every_s: float = POLL_EVERY_S
-    """Question to a master that answers; `poll_tick_s`: how exactly that is kept."""
-    poll_tick_s: float = TICK_S
-    longest_poll_pause_s: float = LONGEST_PAUSE_S
-    """Question to a master that has long been silent, or does not exist yet."""
-    settle_every_s: float = SETTLE_EVERY_S
-    """Look at starting gangs, in a row of changes."""
-    status_settle_s: float = SETTLE_S
-    """Changes of a job that come together within that are one write of its status."""
-    progress_every_s: float = PROGRESS_EVERY_S
-    """Write of a status where only the job's progress has moved."""
-    sync_poll_s: float = SYNC_POLL_S
-
-
 _NAMESPACED_KINDS: Final = tuple(kind for kind in WATCHED_KINDS if kind.is_namespaced and kind != PODS)
 """The kinds that `TermSettings.namespaces` narrows; pods and nodes are always read cluster-wide, because they share
 capacity.
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TermSettings:
-    """Settings of a term.  `identity`: who reports events; `namespaces` empty: all.
-
-    `socket_of`: see `MasterClient`; None where masters have addresses of their own.
-    `blocks_failing_nodes`: see `job.node_blocklist`; False where all nodes are the same machine.
-    `reads_gpu_reports`: agents write NodeGpus, which are defined.
-    `notices`: where and when people are told of what befalls jobs; None: nowhere.
-    """
-
-    identity: str
-    policy: Policy
-    build: BuildSettings
-    namespaces: tuple[str, ...] = ()
-    socket_of: Callable[[str], str] | None = None
-    intervals: TermIntervals = TermIntervals()
-    blocks_failing_nodes: bool = True
-    reads_gpu_reports: bool = False
-    notices: NoticeSettings | None = None
 
 
 class LeaderTerm:

@@ -21,10 +21,10 @@ from typing import Final
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
 from autoscaler.errors import InvalidSpecError
 from autoscaler.operator.etcd.job_accounts import AccountSettings, read_account_settings
-from autoscaler.operator.leader_term import TermSettings
 from autoscaler.operator.leadership.candidate import LeaseTiming
 from autoscaler.operator.notices.notice_settings import read_notice_settings
 from autoscaler.operator.process.policy_file import parse_policy, read_policy
+from autoscaler.operator.term_settings import TermSettings
 
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 _ETCD_FILES: Final = {

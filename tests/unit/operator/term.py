@@ -9,8 +9,9 @@ from autoscaler.clusters.kubernetes.cache.object_cache import WATCHED_KINDS
 from autoscaler.domain import Policy, Reclaim
 from autoscaler.errors import ClusterError
 from autoscaler.jobs.master_connections import MasterConnections
-from autoscaler.operator.leader_term import LeaderTerm, TermSettings
+from autoscaler.operator.leader_term import LeaderTerm
 from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.term_settings import TermSettings
 from tests.unit.operator.bench import JOB, OperatorBench, write_events
 
 

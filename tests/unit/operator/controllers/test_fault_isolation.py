@@ -28,8 +28,9 @@ from autoscaler.jobs.master_connections import MasterConnections
 from autoscaler.jobs.progress import JobProgress, WhyNoAnswer
 from autoscaler.manifests.api_types import JobSpec
 from autoscaler.operator.controllers.definition_check import NAME, NEEDED, REVISION
-from autoscaler.operator.leader_term import LeaderTerm, TermSettings
+from autoscaler.operator.leader_term import LeaderTerm
 from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.term_settings import TermSettings
 from master.api.master_status import JobPhase
 from tests.harness import virtual_time
 from tests.unit.clusters.kubernetes.fake_controllers import FakeControllers, MemoryApi, MemoryServer, add_job
