@@ -51,6 +51,21 @@ def web(name, cpu_milli=1_000, *, since_s=0.0, **fields):
     )
 
 
+def core_pod(spec, role, place):
+    """The first pod of a role of the job, in its core, which has run for a while."""
+    wanted = {Role.TRAINER: spec.trainer, Role.SERVER: spec.servers, Role.MASTER: spec.master}[role]
+    return Pod(
+        name=f"{spec.name}-{role}-0",
+        role=role,
+        tier=Tier.CORE,
+        shape=wanted.shape,
+        phase=PodPhase.READY,
+        node=place,
+        job=spec.name,
+        ordinal=0,
+    )
+
+
 def decision(plan, name):
     return next(decision for decision in plan.decisions if decision.job == name)
 

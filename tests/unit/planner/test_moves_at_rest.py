@@ -2,27 +2,12 @@
 
 from dataclasses import replace
 
-from autoscaler.domain import Capabilities, Pod, PodPhase, Role, ServerSpec, Tier
+from autoscaler.domain import Capabilities, Role, ServerSpec, Tier
 from tests.property.planner_cases import NO_GATES, Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
-from tests.unit.planner.setups import job, node, shape
+from tests.unit.planner.setups import core_pod, job, node, shape
 
 CAN = Capabilities(servers_elastic=True, moves_servers=True)
-
-
-def core(spec, role, place):
-    """A pod of the job's core, which has run for a while."""
-    wanted = {Role.TRAINER: spec.trainer, Role.SERVER: spec.servers, Role.MASTER: spec.master}[role]
-    return Pod(
-        name=f"{spec.name}-{role}-0",
-        role=role,
-        tier=Tier.CORE,
-        shape=wanted.shape,
-        phase=PodPhase.READY,
-        node=place,
-        job=spec.name,
-        ordinal=0,
-    )
 
 
 def test_server_does_not_move_back_once_a_trainer_has_what_it_moved_for():
@@ -35,8 +20,8 @@ def test_server_does_not_move_back_once_a_trainer_has_what_it_moved_for():
     large = replace(job("large", cpu_milli=5_000, high=9, weight=900), servers=servers)
     small = job("small", cpu_milli=3_000, high=3)
     nodes = [node("three", 3_000), node("five", 5_000), node("core", 8_000)]
-    pods = [core(spec, role, "core") for spec in (large, small) for role in (Role.TRAINER, Role.MASTER)]
-    cluster = MemoryCluster(nodes, [large, small], pods=[*pods, core(large, Role.SERVER, "three")])
+    pods = [core_pod(spec, role, "core") for spec in (large, small) for role in (Role.TRAINER, Role.MASTER)]
+    cluster = MemoryCluster(nodes, [large, small], pods=[*pods, core_pod(large, Role.SERVER, "three")])
     cluster.capabilities = CAN
     driver = Driver(cluster, NO_GATES)
     driver.rest()
