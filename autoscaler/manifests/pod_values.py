@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from autoscaler.manifests.edl_variables import check_variables
 from autoscaler.manifests.pod_fields import Path, PodFinding, format_value, under
 from autoscaler.quantities import QuantityError, parse_quantity
 
@@ -78,6 +79,7 @@ def _check_spec(spec: Mapping[str, Any], role: str | None) -> Iterator[PodFindin
     yield from _check_resources(("resources",), _mapping(spec, "resources"))
     if role is None:
         return
+    yield from check_variables(spec, role)
     if role != "master":
         yield from _check_some_request(spec)
     policy, wanted = spec.get("restartPolicy"), RESTART_POLICIES[role]

@@ -245,6 +245,9 @@ TYPES: Final = {
     "a volume named by a list": told("volumes[0].name", **{f"{POD}.volumes": [{"name": [1]}]}),
     "volumes of text": refused(f"{POD}.volumes", **{f"{POD}.volumes": "all"}),
     "variables of text": refused(f"{FIRST}.env", **{f"{ONE}.env": "A=B"}),
+    "a variable that is EDL's": told(
+        f"{FIRST}.env[0].name", **{f"{ONE}.env": [{"name": "EDL_SHARES", "value": "Measured"}]}
+    ),
     "variables from text": told(f"{FIRST}.envFrom", **{f"{ONE}.envFrom": "secret"}),
     "a user by name": told("securityContext.runAsUser", **{f"{POD}.securityContext": {"runAsUser": "root"}}),
     "a user in a list": told("securityContext.runAsUser", **{f"{POD}.securityContext": {"runAsUser": [0]}}),

@@ -338,6 +338,8 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
         ("apiVersion: edl.dev/v1alpha1\n", "", "apiVersion", "add apiVersion: edl.dev/v1alpha1"),
         ("command: [python, train.py]", "command: python train.py", "containers[0].command", "a list, [a, b]"),
         ("value: fast", "value: 1", "env[0].value", "in quotes"),
+        ("name: MODE", "name: EDL_SHARES", "containers[0].env[0].name", "is set by EDL; set spec.group.shares instead"),
+        ("name: MODE", "name: EDL_MASTER", "containers[0].env[0].name", "is set by EDL; leave it out"),
         ("Seconds: 5\n        containers", "Seconds: .inf\n        containers", "GracePeriodSeconds", "3600"),
         ("everySeconds: 5", "everySeconds: .inf", "everySeconds", "finite"),
         ("everySeconds: 5", "everySeconds: 1e300", "everySeconds", "31536000"),

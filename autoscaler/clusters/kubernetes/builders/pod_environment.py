@@ -1,7 +1,8 @@
 """Environment variables of a job's pods on Kubernetes: the same published list as on one machine (docs/environment.md).
 
-EDL's variables come first, so that the user's may refer to them, and override the user's of the same name.  Addresses
-are known only when the pod runs; they come through the downward API.
+EDL's variables come first, so that the user's may refer to them, and override the user's of the same name, which a new
+job is refused for (`manifests.edl_variables`).  Addresses are known only when the pod runs; they come through the
+downward API.
 """
 
 from __future__ import annotations

@@ -4,18 +4,29 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
+from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
 from autoscaler.clusters.kubernetes.builders.disruption_budget import build_budget
 from autoscaler.clusters.kubernetes.builders.job_identity import build_secrets, issue_identity
 from autoscaler.clusters.kubernetes.builders.master_deployment import build_master, build_service
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungate_patch
 from autoscaler.clusters.kubernetes.builders.pod_environment import IDENTITY_FOLDER
+from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job
 from autoscaler.domain import Policy, Role, Tier
 from autoscaler.jobs.server_count import SPARE_ORDINALS
+from autoscaler.manifests.edl_variables import SET_BY_EDL
 from master.job.domain.job_config import AfterLoss
 from master.process.master_config import Settings
 from tests.unit.clusters.kubernetes.builders.secret_files import NOW, write_files
-from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, UID, kube_job, placement, planner_settings, template
+from tests.unit.clusters.kubernetes.raw_objects import (
+    CREATED,
+    SETTINGS,
+    UID,
+    kube_job,
+    placement,
+    planner_settings,
+    raw_job,
+    template,
+)
 from trainer_sdk.environment import parse_environment
 from trainer_sdk.pserver.alive import LIMIT_S
 
@@ -139,7 +150,8 @@ def test_users_template_stays_but_for_what_is_edls():
     )
     own["spec"]["containers"].append({**template("log")["spec"]["containers"][0], "image": "log:1"})
     own["metadata"] = {"labels": {"team": "a", "edl.dev/role": "master"}, "annotations": {"note": "x"}}
-    body = build_pod(kube_job(trainer={"template": own}), placement(), SETTINGS, is_gated=False)
+    started = raw_job(trainer={"template": own}) | {"status": {"startTime": CREATED}}  # a new one would be refused
+    body = build_pod(parse_job(started), placement(), SETTINGS, is_gated=False)
     main, log = body["spec"]["containers"]
     said = variables(main)
     assert (said["EDL_ROLE"], said["LR"], said["OMP_NUM_THREADS"]) == ("trainer", "0.1", "9")
@@ -229,6 +241,22 @@ def test_master_of_a_group_is_told_how_a_step_is_shared(group, shares):
     job = kube_job(**({} if group is None else {"group": group}))
     container = build_master(job, SETTINGS)["spec"]["template"]["spec"]["containers"][0]
     assert variables(container).get("EDL_SHARES") == shares
+
+
+def test_variables_that_no_template_may_set_are_those_that_edl_sets():
+    """One that is missing in the table would be overridden, and nobody told."""
+    etcd = EtcdAccess(
+        endpoints="https://etcd:2379", ca="CA", certificate="C", key="K", user="edl", password="p", is_separate=True
+    )
+    settings = BuildSettings(image="edl:test", etcd=etcd)
+    group, served = kube_job(group={"globalBatch": 8}), kube_job(server={})
+    bodies = [
+        *(build_master(job, settings)["spec"]["template"] for job in (group, served)),
+        build_pod(group, placement(Role.TRAINER), settings, is_gated=False),
+        build_pod(served, placement(Role.SERVER), settings, is_gated=False),
+    ]
+    names = {name for body in bodies for name in variables(body["spec"]["containers"][0])}
+    assert {name for name in names if name.startswith("EDL_")} == set(SET_BY_EDL)
 
 
 def test_trainers_of_other_jobs_listen_nowhere():
