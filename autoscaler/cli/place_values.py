@@ -87,11 +87,12 @@ def _format_size_change(target: str, change: SizeChange) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """Facts about a job that no plan has: how and when it ended, which of its trainers do no work, both in words, and
-    if its servers' ratio is measured.
+    """Facts about a job that no plan has: how and when it ended, what keeps it from training, which of its trainers do
+    no work, all in words, and if its servers' ratio is measured.
     """
 
     ended: str = ""
+    not_training: str = ""
     idle: str = ""
     is_ratio_measured: bool = False
 

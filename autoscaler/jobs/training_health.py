@@ -17,6 +17,7 @@ from math import inf
 from typing import Final
 
 from autoscaler.jobs.progress import JobProgress, MalformedAnswer, MissingAnswer, WhyNoAnswer
+from autoscaler.jobs.standstill import is_standstill_told, standstill_text
 from master.api.master_status import TRAINING_PHASES, JobPhase
 
 UNANSWERED_LIMIT_S: Final = 15.0
@@ -38,6 +39,7 @@ class HealthReason(StrEnum):
 
     TRAINING = "Training"
     PROBLEM = "Problem"
+    NO_TRAINER = "NoTrainer"
     STARTING = "Starting"
     WAITING_FOR_SERVERS = "WaitingForServers"
     RESTORING = "Restoring"
@@ -76,6 +78,7 @@ class MasterContact:
     unanswered_since_s: float
     checkpoint_at_s: float
     started_at_s: float
+    standstill_since_s: float | None = None  # since when no trainer takes part, by its answers; None: one does
 
     @property
     def progress_since_start(self) -> JobProgress | None:
@@ -96,6 +99,7 @@ class MasterReport:
     since: str = ""
     has_committed_since_start: bool = False
     is_overdue: bool = False
+    standstill_since: str = ""  # since when no trainer takes part, as text, once that lasts
 
 
 _PHASES: Final = {
@@ -122,6 +126,9 @@ def training_verdict(report: MasterReport) -> HealthVerdict:
         tries = "EDL retries by itself (a checkpoint that cannot be read, for a minute)"
         message = f"nothing is trained until this is resolved; {tries}: {progress.problem}"
         return HealthVerdict(holds=False, reason=HealthReason.PROBLEM, message=message)
+    if report.standstill_since:
+        message = standstill_text(report.standstill_since, progress)
+        return HealthVerdict(holds=False, reason=HealthReason.NO_TRAINER, message=message)
     if progress.phase in TRAINING_PHASES:
         message = f"phase of the master: {progress.phase}"
         message = "; ".join(filter(None, (message, progress.trainers_problem, progress.data_problem)))
@@ -155,16 +162,19 @@ def checkpoint_verdict(report: MasterReport) -> HealthVerdict:
 def master_report(
     contact: MasterContact, *, every_s: float, now_s: float, format_since: Callable[[float], str]
 ) -> MasterReport:
-    """Report on the master as of now.  `format_since` formats since when the master has not answered."""
+    """Report on the master as of now.  `format_since` formats since when it, or a trainer, is missing."""
     since_s = max(contact.unanswered_since_s, contact.started_at_s)
     is_reported = isinstance(contact.missing_answer, MalformedAnswer) or now_s - since_s >= UNANSWERED_LIMIT_S
     uncommitted_s = uncommitted_since_s(contact)
+    alone_s = contact.standstill_since_s
+    is_alone_told = contact.progress_since_start is not None and is_standstill_told(alone_s, contact.progress_at_s)
     return MasterReport(
         progress=contact.progress_since_start,
         missing_answer=contact.missing_answer if is_reported else None,
         since=format_since(since_s) if contact.missing_answer is not None and is_reported else "",
         has_committed_since_start=contact.checkpoint_at_s > contact.started_at_s,
         is_overdue=uncommitted_s is not None and now_s - uncommitted_s > OVERDUE_INTERVALS * every_s,
+        standstill_since=format_since(alone_s) if alone_s is not None and is_alone_told else "",
     )
 
 

@@ -22,6 +22,7 @@ TOLD_AFTER_S: Final = 10.0
 MOST_NAMED: Final = 5  # trainers that one text names
 _IN_OWN_CODE: Final = "is in its script's own code, and has not asked for a step since"
 _SILENT: Final = "says nothing, as a process that is stopped"
+_NOBODY: Final = "No other trainer is there: nothing is trained until one is"
 
 
 def status(state: GroupState, now: Instant) -> JobStatus:
@@ -140,7 +141,8 @@ def _members(state: GroupState) -> Iterator[MemberStatus]:
 
 def _left_behind(state: GroupState, now: Instant) -> str:
     """Text on members that the others train on without; in whole minutes, so that it seldom changes."""
-    behind = [one for one in membership.left_behind(state) if _age_s(one.moved_at, now) >= TOLD_AFTER_S]
+    left = membership.left_behind(state)
+    behind = [one for one in left if _age_s(one.moved_at, now) >= TOLD_AFTER_S]
     if not behind or state.failed or state.is_complete:
         return ""
     told = [
@@ -148,6 +150,9 @@ def _left_behind(state: GroupState, now: Instant) -> str:
     ]
     if len(behind) > MOST_NAMED:
         told.append(f"and {len(behind) - MOST_NAMED} more")
+    absent = {one.key for one in left}
+    if all(one.key in absent for one in state.members.values() if one.is_connected):
+        return f"{'; '.join(told)}. {_NOBODY}"
     minutes = int(max(_age_s(one.moved_at, now) for one in behind) // 60)
     since = f"for {minutes} min" if minutes else "for less than a minute"
     return f"{'; '.join(told)}. The others have trained on without {'it' if len(behind) == 1 else 'them'} {since}"

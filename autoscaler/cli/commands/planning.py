@@ -80,7 +80,14 @@ def why(*, kind: str, name: str, size: int | None, output: str, snapshot: Path |
     found = explain(inputs, JobName(full_name), more_than=(size or 1) - 1)
     job = next(job for job in inputs.view.jobs if job.name == full_name)
     more_than = max(found.settled.target, (size or 1) - 1)
-    lines = planner_report.why_lines(found, more_than, job, is_ratio_measured=facts.is_ratio_measured, idle=facts.idle)
+    lines = planner_report.why_lines(
+        found,
+        more_than,
+        job,
+        is_ratio_measured=facts.is_ratio_measured,
+        idle=facts.idle,
+        not_training=facts.not_training,
+    )
     print(escape_controls("\n".join(lines) if output == "text" else format_content(why_content(found, job), output)))
 
 

@@ -74,8 +74,7 @@ def _other_messages(job: PlainObject) -> Iterator[tuple[str, str]]:
             yield kind, text(one, "message")
     for kind, title in (("Progressing", "Training"), ("CheckpointsCurrent", "Checkpoints")):
         one = condition_of(job, kind)
-        is_trouble = one.get("status") in {"False", "Unknown"} and text(one, "reason") not in _HEALTHY_REASONS
-        if is_trouble and text(one, "reason") != chief and text(one, "message"):
+        if _is_trouble(one) and text(one, "reason") != chief and text(one, "message"):
             yield title, f"{text(one, 'reason')}: {text(one, 'message')}"
     progressing = condition_of(job, "Progressing")
     _, _, told = text(progressing, "message").partition("; ")  # `jobs.training_health`: what the master tells beside
@@ -83,6 +82,10 @@ def _other_messages(job: PlainObject) -> Iterator[tuple[str, str]]:
         yield "Training", told
     if idle := text(condition_of(job, "Idle"), "message"):
         yield "Idle", f"{text(condition_of(job, 'Idle'), 'reason')}: {idle}"
+
+
+def _is_trouble(condition: PlainObject) -> bool:
+    return condition.get("status") in {"False", "Unknown"} and text(condition, "reason") not in _HEALTHY_REASONS
 
 
 def _allowed(job: PlainObject) -> str:
@@ -119,9 +122,12 @@ def job_facts_of(job: PlainObject, now_s: float) -> JobFacts:
     age_s = None if ended_at_s is None else now_s - ended_at_s
     endings = {one: condition_of(job, one) for one in ("Completed", "Failed")}
     ended = [format_ending(name, age_s, text(o, "message")) for name, o in endings.items() if o.get("status") == "True"]
-    idle = condition_of(job, "Idle")
+    idle, progressing = condition_of(job, "Idle"), condition_of(job, "Progressing")
     return JobFacts(
         ended="".join(ended[:1]),
+        not_training=f"{text(progressing, 'reason')}: {text(progressing, 'message')}"
+        if _is_trouble(progressing)
+        else "",
         idle=text(idle, "message") if idle.get("status") == "True" else "",
         is_ratio_measured=_is_ratio_measured(job),
     )

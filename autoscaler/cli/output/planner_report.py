@@ -29,12 +29,19 @@ from autoscaler.views.why import data_hint, server_hint
 
 
 def why_lines(
-    explanation: Explanation, more_than: int, job: Job, *, is_ratio_measured: bool = False, idle: str = ""
+    explanation: Explanation,
+    more_than: int,
+    job: Job,
+    *,
+    is_ratio_measured: bool = False,
+    idle: str = "",
+    not_training: str = "",
 ) -> list[str]:
     """The answer for people: the sizes, the bottleneck, and the changes that would lift it.
 
     `is_ratio_measured`: EDL measures the ratio of servers to trainers; the planner gets the number alone (ADR 0117).
-    `idle`: which trainers do no work, in the words of the job's status, which say more than the planner's view.
+    `idle`: which trainers do no work, in the words of the job's status, which say more than the planner's view;
+    `not_training`: what keeps all of them from training.
     """
     decision = explanation.decision
     goes = "" if decision.now == decision.target else f", going to {decision.target}"
@@ -50,6 +57,8 @@ def why_lines(
     ]
     if decision.progress is not None:
         lines.append(f"Progress: {decision.progress:.2f} of its throughput alone on its part of the cluster")
+    if not_training:
+        lines.append(f"Training: {not_training}")
     if hint := server_hint(explanation, job):
         lines.append(f"Servers: {hint}")
     if hint := data_hint(job):

@@ -33,11 +33,12 @@ from autoscaler.jobs.progress import (
 )
 from autoscaler.jobs.progress_events import progress_events
 from autoscaler.jobs.server_ratio import ServerRatio, observe_ratio
+from autoscaler.jobs.standstill import awaited_text, is_standstill_told, observe_standstill, standstill_text
 from autoscaler.jobs.throughput_watch import ThroughputWatch, observe_throughput
 from autoscaler.jobs.trainer_ledger import TrainerVerdict, judge_all, observe_ledger
 from autoscaler.operator.controllers.master_client import MasterClient
 from autoscaler.operator.controllers.server_drain import ServerDrains
-from autoscaler.operator.job.job_pods import active_pods, role_of
+from autoscaler.operator.job.job_pods import active_pods, names_of, role_of
 from autoscaler.operator.job.job_record import JobRecord, bucket_owners_of, emptied_servers, released_servers
 from autoscaler.operator.job.throughput_status import setting_of
 from autoscaler.operator.store.event_recorder import JobEvent
@@ -179,6 +180,7 @@ class ProgressPoller:
             throughput=self._measure_throughput(record, progress),
         )
         self._judge_trainers(record, progress)
+        self._watch_standstill(record, progress)
         if bucket_owners_of(store.records[job.key], now_s) != owning:
             store.request_plan()  # a waiting replacement server may be complete now
         if before is not None and progress.done > before.done:
@@ -221,6 +223,25 @@ class ProgressPoller:
         devices = {name: store.devices[key] for name, key in keys.items() if key in store.devices}
         found = judge_all(ledger, window_s=window_s, devices=devices)
         self._set_still(record, tuple(one for one in found if one.name in keys))
+
+    def _watch_standstill(self, record: JobRecord, progress: JobProgress) -> None:
+        """Follow since when no trainer of the job takes part; emit one event once that has lasted."""
+        store, job, now_s = self._store, record.job, self._store.clock()
+        before_s, started_at_s = record.standstill_since_s, record.life.started_at_s
+        if before_s is not None and started_at_s is not None and before_s < started_at_s:
+            before_s = None  # of before a suspension
+        is_active = record.life.state is JobState.ACTIVE
+        since_s = observe_standstill(before_s, progress, now_s) if is_active else None
+        store.change(job, standstill_since_s=since_s)
+        was_told = is_standstill_told(before_s, record.progress_at_s)
+        if since_s is None or was_told or not is_standstill_told(since_s, now_s):
+            return
+        names = names_of(active_pods(store.objects.pods(job), Role.TRAINER))
+        decision = store.plan_report_of(job.key).decision
+        awaited = awaited_text(progress, names, "" if decision is None else decision.message)
+        since = f"since {to_time(since_s - store.offset_s)}"
+        message = f"{standstill_text(since, progress)}. {awaited}"
+        store.events.emit(job, JobEvent(reason="NoTrainer", message=message, is_warning=True))
 
     def _set_still(self, record: JobRecord, still: tuple[TrainerVerdict, ...]) -> None:
         store, job = self._store, record.job

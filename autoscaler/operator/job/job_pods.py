@@ -59,6 +59,16 @@ def ordinal_of(raw: Raw) -> int:
     return int(text(raw, "metadata", "labels", ORDINAL))
 
 
+def names_of(raws: Iterable[Raw]) -> list[str]:
+    """Return the pods' names, by their numbers."""
+    return sorted((text(raw, "metadata", "name") for raw in raws), key=_by_number)
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    stem, _, number = name.rpartition("-")
+    return (stem, int(number)) if number.isdigit() else (name, 0)
+
+
 def is_leaving(raw: Raw) -> bool:
     """True if the pod has a deletion timestamp."""
     return bool(text(raw, "metadata", "deletionTimestamp"))

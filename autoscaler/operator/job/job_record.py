@@ -63,6 +63,7 @@ class JobRecord:
     unanswered_since_s: float = -inf  # the first failed poll since the last answer
     checkpoint_at_s: float = -inf  # last known commit
     waiting_since_s: float | None = None  # since when the job waits for capacity to start; None while suspended
+    standstill_since_s: float | None = None  # since when no trainer takes part, by its master's answers
     ratio: ServerRatio = field(default_factory=ServerRatio)  # where it is measured
     throughput: ThroughputWatch = field(default_factory=ThroughputWatch)  # measured at each of its sizes
     leader: str = ""  # the master's pod that answered last
@@ -139,6 +140,7 @@ def master_contact_of(record: JobRecord) -> MasterContact:
         unanswered_since_s=record.unanswered_since_s,
         checkpoint_at_s=record.checkpoint_at_s,
         started_at_s=-inf if started_at_s is None else started_at_s,
+        standstill_since_s=record.standstill_since_s,
     )
 
 

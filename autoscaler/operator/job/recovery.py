@@ -6,7 +6,8 @@ Existing pods decide; the status is used only where no pod contradicts it (ADR 0
   If trainers still run, the ending is forged or a mistake, and the job continues.
 - Failures in a row are believed up to one below the limit: a number alone ends no job.
 - The start is believed between the job's creation and that of its oldest pod.
-- The last checkpoint's instant and the one since when the job waits are believed up to now: alerts alone rest on them.
+- The last checkpoint's instant, and those since when the job waits or stands still, are believed up to now: alerts and
+  texts alone rest on them.
 - The measured number of trainers per server is believed: it moves servers within the bounds that the job's owner has
   set, and is measured anew.
 
@@ -116,3 +117,9 @@ def recover_waiting_since_s(job: KubeJob, status: Raw, *, offset_s: float, now_s
         return min(created_s, now_s)
     written_s = unix_s(text(status, "waitingSince"))
     return None if written_s is None else max(created_s, min(written_s + offset_s, now_s))
+
+
+def recover_standstill_since_s(status: Raw, *, offset_s: float, now_s: float) -> float | None:
+    """Since when no trainer has taken part, by the status; None: it does not say so."""
+    written_s = unix_s(text(status, "standstillSince"))
+    return None if written_s is None else min(written_s + offset_s, now_s)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from autoscaler.clusters.kubernetes.parsing.pod_objects import unschedulable_reason
 from autoscaler.domain import Bottleneck, Role
 from autoscaler.jobs.lifecycle import CompletionReason, JobEnding, LifeStage
+from autoscaler.jobs.standstill import awaited_text
 from autoscaler.jobs.training_health import (
     HealthReason,
     HealthVerdict,
@@ -15,7 +17,7 @@ from autoscaler.jobs.training_health import (
     checkpoint_verdict,
     training_verdict,
 )
-from autoscaler.operator.job.job_pods import is_ready
+from autoscaler.operator.job.job_pods import is_ready, names_of
 from autoscaler.operator.status.conditions import (
     Condition,
     ConditionStatus,
@@ -28,6 +30,7 @@ from autoscaler.operator.status.status_inputs import StatusInputs, reason_of
 
 _NOT_TRAINING: Final = frozenset(
     {HealthReason.PROBLEM, HealthReason.MASTER_UNREACHABLE, HealthReason.NO_LEADER, HealthReason.MALFORMED_ANSWER}
+    | {HealthReason.NO_TRAINER}
 )
 """Reasons of Progressing that take precedence over the reason for the size."""
 
@@ -41,7 +44,7 @@ def conditions_of(inputs: StatusInputs) -> tuple[Condition, ...]:
         _admitted(inputs),
         _ready(inputs),
         _scaled(inputs),
-        _master_condition(inputs, ConditionType.PROGRESSING, training_verdict),
+        _progressing(inputs),
         _master_condition(inputs, ConditionType.CHECKPOINTS_CURRENT, checkpoint_verdict),
         _degraded(inputs),
         _idle(inputs),
@@ -190,6 +193,18 @@ def _scaled(inputs: StatusInputs) -> Condition:
     if there > decision.target or inputs.draining:
         return false_condition(ConditionType.SCALED, "Shrinking", message)
     return true_condition(ConditionType.SCALED, decision.bottleneck.value, message)
+
+
+def _progressing(inputs: StatusInputs) -> Condition:
+    """Return the condition on training; where no trainer takes part, with what is being done about it."""
+    found = _master_condition(inputs, ConditionType.PROGRESSING, training_verdict)
+    progress = inputs.master_report.progress
+    if found.reason != HealthReason.NO_TRAINER or progress is None:
+        return found
+    names = names_of(inputs.active_pods[Role.TRAINER])
+    stuck = _stuck(inputs)
+    awaited = f"kube-scheduler: {stuck}" if stuck else awaited_text(progress, names, _scaled(inputs).message)
+    return replace(found, message=f"{found.message}. {awaited}")
 
 
 def _master_condition(

@@ -6,7 +6,6 @@ The fields are those of charts/edl/files/trainingjobs.yaml.  Instants in are the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import inf, isfinite
 from typing import Final
 
@@ -19,7 +18,7 @@ from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.lifecycle import JobEnding, LifeStage
 from autoscaler.manifests.api_types import ReplicaBounds
 from autoscaler.operator.job.idle_status import idle_status
-from autoscaler.operator.job.job_pods import has_ended, is_leaving, is_ready, role_of, uid_of
+from autoscaler.operator.job.job_pods import has_ended, is_leaving, is_ready, names_of, role_of, uid_of
 from autoscaler.operator.job.job_record import JobRecord, idle_trainers_of, is_ratio_measured
 from autoscaler.operator.job.pod_termination import termination_of
 from autoscaler.operator.job.throughput_status import throughput_status
@@ -63,15 +62,8 @@ def status_of(inputs: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
     is_full = decision is not None and decision.bottleneck is Bottleneck.EFFICIENCY
     if throughput := throughput_status(record.throughput, decision.target if decision and is_full else None):
         status["throughput"] = throughput
-    life = record.life
-    has_begun = bool(inputs.pods) or life.ending is not None or "startTime" in inputs.previous
-    if record.waiting_since_s is not None:
-        status["waitingSince"] = _kept_time(inputs.previous, "waitingSince", record.waiting_since_s - offset_s)
-    if life.started_at_s is not None and life.stage is not LifeStage.SUSPENDED and has_begun:
-        status["startTime"] = _kept_time(inputs.previous, "startTime", life.started_at_s - offset_s)
-    if life.ended_at_s is not None and is_over(inputs):
-        status["completionTime"] = _kept_time(inputs.previous, "completionTime", life.ended_at_s - offset_s)
-    return status
+    instants = {field: at_s for field, at_s in _instants(inputs).items() if at_s is not None}
+    return status | {field: _kept_time(inputs.previous, field, at_s - offset_s) for field, at_s in instants.items()}
 
 
 def unreadable_status(error: InvalidSpecError, before: RawRead, *, generation: int, now_unix_s: float) -> Raw:
@@ -149,7 +141,7 @@ def _trainers(inputs: StatusInputs, offset_s: float) -> Raw:
         "core": len(there) - surplus,
         "surplus": surplus,
         "leaving": len(_leaving(inputs, Role.TRAINER)),
-        "names": _names(there),
+        "names": names_of(there)[:MOST_NAMES],
         **({"idle": idle} if idle else {}),
     }
 
@@ -164,7 +156,7 @@ def _servers(inputs: StatusInputs, sizes: ReplicaBounds) -> Raw:
         "max": sizes.maximum,
         "leaving": len(_leaving(inputs, Role.SERVER)),
         "draining": len(inputs.draining),
-        "names": _names(there),
+        "names": names_of(there)[:MOST_NAMES],
     }
     if is_ratio_measured(inputs.job):
         servers["trainersPerServer"] = inputs.record.ratio.trainers_per_server
@@ -173,6 +165,18 @@ def _servers(inputs: StatusInputs, sizes: ReplicaBounds) -> Raw:
     if progress is not None and progress.copies > 1 and progress.lineage and there:  # a server owns buckets
         servers |= {"copies": progress.copies, "singleCopies": progress.single_copy_buckets}
     return servers
+
+
+def _instants(inputs: StatusInputs) -> dict[str, float | None]:
+    """Instants of the job's life by their fields, on the cluster's clock; None: the status has no such field."""
+    record, life = inputs.record, inputs.record.life
+    has_begun = bool(inputs.pods) or life.ending is not None or "startTime" in inputs.previous
+    return {
+        "standstillSince": record.standstill_since_s if inputs.master_report.standstill_since else None,
+        "waitingSince": record.waiting_since_s,
+        "startTime": life.started_at_s if life.stage is not LifeStage.SUSPENDED and has_begun else None,
+        "completionTime": life.ended_at_s if is_over(inputs) else None,
+    }
 
 
 def _leaving(inputs: StatusInputs, role: Role) -> list[RawRead]:
@@ -185,15 +189,6 @@ def _master(inputs: StatusInputs) -> Raw:
     if any(text(raw, "metadata", "name") == inputs.record.leader for raw in there):
         master["leader"] = inputs.record.leader
     return master
-
-
-def _names(raws: Sequence[RawRead]) -> list[str]:
-    return sorted((text(raw, "metadata", "name") for raw in raws), key=_by_number)[:MOST_NAMES]
-
-
-def _by_number(name: str) -> tuple[str, int]:
-    stem, _, number = name.rpartition("-")
-    return (stem, int(number)) if number.isdigit() else (name, 0)
 
 
 def _progress(record: JobRecord, offset_s: float) -> Raw:

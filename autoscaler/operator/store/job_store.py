@@ -30,7 +30,13 @@ from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.manifests.api_types import Mode
 from autoscaler.operator.job.job_pods import has_ended, has_unstarted, is_gated, role_of, roles_of, uid_of
 from autoscaler.operator.job.job_record import JobRecord, facts_of, idle_window_s
-from autoscaler.operator.job.recovery import FoundJob, recover_checkpoint_at_s, recover_life, recover_waiting_since_s
+from autoscaler.operator.job.recovery import (
+    FoundJob,
+    recover_checkpoint_at_s,
+    recover_life,
+    recover_standstill_since_s,
+    recover_waiting_since_s,
+)
 from autoscaler.operator.job.throughput_status import throughput_in_status
 from autoscaler.operator.status.status_inputs import PlanReport
 from autoscaler.operator.store.event_recorder import EventRecorder, JobEvent
@@ -233,5 +239,6 @@ class JobStore:
             throughput=throughput_in_status(found.status),
             checkpoint_at_s=recover_checkpoint_at_s(found.status, offset_s=self.offset_s, now_s=now_s),
             waiting_since_s=recover_waiting_since_s(job, found.status, offset_s=self.offset_s, now_s=now_s),
+            standstill_since_s=recover_standstill_since_s(found.status, offset_s=self.offset_s, now_s=now_s),
             resizes_before=tuple(parts(found.status, "resizes")),
         )

@@ -187,3 +187,7 @@ def test_what_no_plan_knows_of_a_job():
         made.make_job("works", status({**still, "status": "False"}))
         assert place.job_facts("still").idle == still["message"]
         assert not place.job_facts("works").idle
+        alone = {"type": "Progressing", "status": "False", "reason": "NoTrainer", "message": "no trainer takes part"}
+        made.make_job("alone", status(alone))
+        assert place.job_facts("alone").not_training == "NoTrainer: no trainer takes part"
+        assert not place.job_facts("works").not_training

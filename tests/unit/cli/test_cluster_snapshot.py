@@ -299,6 +299,7 @@ def test_why_tells_that_servers_are_the_bottleneck():
     assert f"Servers: {hint}" in why_lines(explanation, 2, job)
     assert why_content(explanation, job)["servers_hint"] == hint
     assert "Idle: one stands still" in why_lines(explanation, 2, job, idle="one stands still")
+    assert "Training: NoTrainer: so" in why_lines(explanation, 2, job, not_training="NoTrainer: so")
     measured = why_lines(explanation, 2, job, is_ratio_measured=True)
     assert "and 2 parameter servers (always 2)" in measured, "no ratio decides it"
 

@@ -1,14 +1,17 @@
 """The master of the operator's one job, in memory: what it says of servers, and what it does when told their number."""
 
 from autoscaler.domain import Role
-from autoscaler.jobs.progress import JobProgress, WhyNoAnswer
+from autoscaler.jobs.progress import JobProgress, TrainerEntry, WhyNoAnswer
 from master.api.master_status import JobPhase
 from master.api.messages.to_members import Refused
 from master.api.servers_answer import ServersAnswer
 
+HERE = TrainerEntry(name="digits-trainer-0", steps=0)  # it takes part, and has reported nothing yet
+
 
 def progress(*, wanted=2, buckets=(), phase=JobPhase.TRAINING, **more):
-    return JobProgress(**{"phase": phase, "term": 1, "servers_wanted": wanted, "buckets": buckets} | more)
+    said = {"phase": phase, "term": 1, "servers_wanted": wanted, "buckets": buckets, "ledger": (HERE,)}
+    return JobProgress(**said | more)
 
 
 class StandInMaster:

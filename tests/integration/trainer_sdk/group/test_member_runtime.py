@@ -4,6 +4,8 @@ import signal
 
 import pytest
 
+from autoscaler.jobs.progress import progress_of
+from autoscaler.jobs.standstill import observe_standstill
 from master.api.checkpoints.audit import read_checkpoint
 from master.api.group_shares import step_of, step_positions
 from master.api.master_status import JobPhase
@@ -17,6 +19,10 @@ from trainer_sdk.record_order import RecordOrder
 
 POISON = 54  # a position of the second epoch
 pytestmark = pytest.mark.chaos
+
+
+def stands_still(status):
+    return observe_standstill(None, progress_of(status), 0.0) is not None
 
 
 async def test_joiner_and_leaver_disturb_nobody(group):
@@ -111,15 +117,19 @@ async def test_script_that_comes_back_joins_again(group):
 
 
 async def test_all_lost_go_on_from_the_head(group):
-    """Rules 78, 90: no survivor is no special case; the head's file says what it contains."""
+    """Rules 78, 90: no survivor is no special case; the head's file says what it contains.
+
+    Meanwhile the master's answers show that the job stands still (ADR 0261).
+    """
     async with group() as members:
         members.add(2)
         before = await members.wait_trained(2)
         await members.wait_committed()
         for process in members.processes:
             process.kill()
+        await members.wait_for("a standstill", stands_still)
         members.add(2)
-        await members.wait_trained(2, above=before.generation)
+        assert not stands_still(await members.wait_trained(2, above=before.generation))
         await members.check_exact(2, 3)
 
 

@@ -124,6 +124,19 @@ def test_status_tells_of_a_script_that_hangs_until_it_asks():
     assert trainers_problem(driver) == ""
 
 
+def test_status_tells_of_a_script_that_hangs_that_nobody_else_trains():
+    """The others are lost, too: it said that they had trained on without it."""
+    driver, (first, hung) = hanging("t0")
+    driver.report(first, 1, at(driver, 1))
+    driver.report(hung, 1, at(driver, 1))
+    out(driver, hung, GroupPhase.UNREADY)
+    driver.break_stream(first)
+    driver.pass_time(12.0)
+    told = trainers_problem(driver)
+    assert told.startswith("t9 is in its script's own code")
+    assert told.endswith("No other trainer is there: nothing is trained until one is")
+
+
 def test_status_tells_of_a_process_that_is_stopped():
     """It says nothing, and its stream is open: another thing to look for than a script that hangs."""
     driver, (first, _) = training("t0", "t1")

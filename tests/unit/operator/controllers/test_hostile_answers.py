@@ -6,6 +6,7 @@ once it refuses for ever, and an exception while they are counted ended the oper
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from master.api.messages.to_members import Refused
 from master.api.servers_answer import ServersAnswer, decode_answer
 from tests.unit.master.api.test_master_status import TOLD
 from tests.unit.operator.bench import JOB
+from tests.unit.operator.fake_master import HERE
 from tests.unit.operator.term import Term
 
 NAN, INF = float("nan"), float("inf")
@@ -119,7 +121,7 @@ def test_malformed_answer_is_told_on_its_job_and_its_status_goes_on():
 async def hear(malformed):
     term = Term()
     await term.step(8)
-    good = progress_of(decode_status(answer()))
+    good = replace(progress_of(decode_status(answer())), ledger=(HERE,))
     for said, reason in ((good, "Training"), (malformed, "MalformedAnswer"), (malformed, "MalformedAnswer")):
         await listen(term, said)
         assert term.told("Progressing")[1] == reason

@@ -1,15 +1,20 @@
-"""What a job's status says while its master does not, and since when it waits: told by time, across operators."""
+"""What a job's status says while its master does not, and since when it waits or stands still: told by time, across
+operators.
+"""
+
+from dataclasses import replace
 
 import pytest
 
 from autoscaler.clusters.kubernetes.objects.fields import unix_s
 from autoscaler.jobs.progress import WhyNoAnswer
 from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S
+from autoscaler.jobs.standstill import STANDSTILL_TOLD_AFTER_S
 from autoscaler.jobs.training_health import UNANSWERED_LIMIT_S
 from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.raw_objects import template
 from tests.unit.operator.bench import JOB, START_S
-from tests.unit.operator.fake_master import progress
+from tests.unit.operator.fake_master import HERE, progress
 from tests.unit.operator.term import Term
 
 START_STEPS = 12
@@ -125,6 +130,30 @@ async def test_a_job_counts_from_its_start_until_its_first_checkpoint():
     await talk.live(2)
     started_s = unix_s(talk.status()["startTime"])
     assert talk.metric("edl_job_uncommitted_since_timestamp_seconds") == pytest.approx(started_s, abs=1.0)
+
+
+async def test_a_job_whose_last_trainer_is_lost_tells_it_once_under_every_operator(talk):
+    """Reason, event and instant; the next leader goes on with the same instant, and training ends it."""
+    talk.says = trains(ledger=(replace(HERE, is_connected=False),))
+    await talk.live(STANDSTILL_TOLD_AFTER_S - 2)
+    assert talk.told("Progressing") == ("True", "Training"), "its successor may be about to come"
+    await talk.live(4)
+    assert talk.told("Progressing") == ("False", "NoTrainer")
+    assert talk.status()["reason"] == "NoTrainer"
+    [event] = [note for reason, note in talk.notes() if reason == "NoTrainer"]
+    since = talk.status()["standstillSince"]
+    assert f"no trainer takes part since {since}" in event
+    assert "digits-trainer-0, digits-trainer-1" in event
+    assert ": not connected to the job's master" in event
+    talk.bench.now_s += 500.0
+    talk.lead()
+    await talk.live(3)
+    assert talk.told("Progressing") == ("False", "NoTrainer")
+    assert talk.status()["standstillSince"] == since
+    talk.says = trains()
+    await talk.live(2)
+    assert talk.told("Progressing") == ("True", "Training")
+    assert "standstillSince" not in talk.status()
 
 
 WAITING = "edl_job_waiting_since_timestamp_seconds"

@@ -161,6 +161,41 @@ def test_what_keeps_commits_away_says_what_it_costs_and_what_to_do(words, must):
     assert all(text in one["message"] for text in must), one["message"]
 
 
+def alone(*pods, **fields):
+    """Its master has answered for 20 s that no trainer takes part."""
+    record = {"progress": replace(PROGRESS, term=1), "progress_at_s": NOW_S, "standstill_since_s": NOW_S - 20.0}
+    return seen(*pods, has_master=True, record=record, **fields)
+
+
+@pytest.mark.parametrize(
+    ("what", "awaited"),
+    [
+        (
+            alone(pod(1), pod(0, is_ready=False)),
+            "digits-trainer-0, digits-trainer-1: not connected to the job's master",
+        ),
+        (alone(pod(0, "master")), "EDL starts a new trainer as soon as it can: 0 of 3 trainers: others have less"),
+        (alone(unplaced(UNBOUND)), f"kube-scheduler: pod team-a/digits-trainer-0: {UNBOUND}"),
+    ],
+)
+def test_a_job_without_a_trainer_says_since_when_and_what_is_awaited(what, awaited):
+    """It was told of as one that trains: its last trainer was lost, and its master waited (M10)."""
+    now = status(what)
+    [one] = [one for one in now["conditions"] if one["type"] == "Progressing"]
+    assert (one["status"], one["reason"]) == ("False", "NoTrainer")
+    assert one["message"].startswith("no trainer takes part since 2023-11-14T22:29:40Z, so nothing is trained; ")
+    assert awaited in one["message"]
+    assert now["reason"] == "NoTrainer", "before its being degraded"
+    assert now["standstillSince"] == "2023-11-14T22:29:40Z"
+
+
+def test_a_trainer_that_is_being_replaced_is_no_standstill():
+    record = {"progress": replace(PROGRESS, term=1), "progress_at_s": NOW_S, "standstill_since_s": NOW_S - 5.0}
+    now = seen(*RUNNING, record=record)
+    assert told(now)["Progressing"] == ("True", "Training")
+    assert "standstillSince" not in status(now)
+
+
 def test_silence_has_an_instant_of_its_own():
     """The message stands still while the silence lasts: each of its words would be one more write."""
     messages = set()
