@@ -85,15 +85,17 @@ def break_group(turn: GroupTurn) -> None:
 def refute(turn: GroupTurn, replica: Replica) -> None:
     """BROKEN for a member whose report is awaited, or that is in no generation of the record (rules 74, 92).
 
-    Who is out has not promised enough by that: the record may have been written since, and NEW have been lost.
+    Who is out has not promised enough by that: the record may have been written since, and NEW have been lost.  A
+    leaver is in the generation that the record is planned from until it has done the step of the switch, also once the
+    others have left it.
     """
-    state, current, before = turn.state, turn.state.current, turn.state.before
+    state, current = turn.state, turn.state.current
     if current is None or replica.generation > current.number:
         return
     if is_gathering(state):
         if not replica.is_out or (replica.left < current.number and replica.key in concerned(state)):
             turn.send(replica.key, BrokenGeneration(number=current.number))
-    elif not replica.is_out and replica.generation not in (current.number, before.number if before else 0):
+    elif not replica.is_out and replica.generation not in (current.number, current.planned_from):
         is_listed = replica.key in state.roster.listed
         turn.send(replica.key, BrokenGeneration(number=replica.generation if is_listed else current.number))
 

@@ -17,6 +17,7 @@ CONFIGS: Final[Mapping[str, GroupSetting]] = {
     "network": GroupSetting(copies=0, faults=GroupFaults(net=1)),
     "join-network": GroupSetting(start=1, fresh=1, copies=0, faults=GroupFaults(net=1)),
     "drain": GroupSetting(copies=0, faults=GroupFaults(drain=1)),
+    "drain-begun": GroupSetting(copies=0, begun=True, faults=GroupFaults(drain=1)),
     "suspect": GroupSetting(copies=0, faults=GroupFaults(suspect=1)),
     "take-over": GroupSetting(copies=0, faults=GroupFaults(take_over=1)),
     "streams": GroupSetting(copies=0, faults=GroupFaults(break_=1)),

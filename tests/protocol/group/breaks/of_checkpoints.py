@@ -156,8 +156,9 @@ BREAKS: Final = (
         name="plan-after-restore",
         rule="93: BROKEN follows a restore, and no plan",
         patches=tuple((module, "has_trouble", troubled_by_members_alone) for module in (generations, plans, reports)),
-        setting=small(restore=1, copies=1, has_head=True, start=1, fresh=1),
+        setting=small(restore=1, wished=True, has_head=True, start=1),
         found=Found.STUCK,
+        states=1_000,
     ),
     GroupBreak(
         name="skip-at-once",

@@ -131,7 +131,7 @@ BREAKS: Final = (
         rule="79: a plan keeps an old member",
         patches=((plans, "_plan", planned_without_old_members),),
         setting=small(**ALONE, drain=1),
-        found=Found.DISTURBED,
+        found=Found.FORK,
     ),
     GroupBreak(
         name="fall-forward",

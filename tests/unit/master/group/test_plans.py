@@ -170,6 +170,23 @@ def test_a_leaver_is_left_out_by_a_plan():
     assert broken_number(driver, first) == 0
 
 
+def test_leaver_that_speaks_after_the_switch_of_the_others_ends_its_step():
+    """Rule 74: the generation that the record is planned from is none to be left; an earlier one is."""
+    driver, (first, second, third) = training("t0", "t1", "t2")
+    driver.say(third, LeaveRequest(grace_s=30))
+    for one in (first, second):
+        driver.progress(one, 2, 2)
+    driver.progress(third, 1, 1, GroupPhase.REDUCE)
+    assert broken_number(driver, third) == 0
+    driver.say(second, LeaveRequest(grace_s=30))
+    driver.offer(first, 3, 2)
+    driver.offer(second, 4, 2)
+    driver.progress(first, 3, 5)
+    assert driver.record.number == 3
+    driver.progress(third, 1, 1, GroupPhase.REDUCE)
+    assert broken_number(driver, third) == 3
+
+
 def test_before_the_last_but_one_leaves_there_is_a_checkpoint():
     """Rule 83: it is asked for a copy, and the plan follows the commit."""
     driver, (_, second) = training("t0", "t1", step=3)
