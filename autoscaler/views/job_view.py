@@ -94,7 +94,8 @@ class ProblemView:
 class JobView:
     """One job.  `is_reconciled`: the operator has seen it; before that nothing else is known.
 
-    `reason` and `message`: why the job has its size, or is not running; `since_s`: since when that holds.
+    `reason` and `message`: why the job has its size, or is not running; `since_s`: since when that holds;
+    `standstill_since_s`: since when no trainer takes part, though it trains.
     """
 
     namespace: str
@@ -105,6 +106,7 @@ class JobView:
     conditions: tuple[str, ...]
     created_at_s: float
     waiting_since_s: float | None
+    standstill_since_s: float | None
     ended_at_s: float | None
     priority_class: str
     weight: int
@@ -146,6 +148,8 @@ class JobView:
             return self.ending
         if not self.is_reconciled:
             return "New"
+        if self.standstill_since_s is not None:
+            return "Standing still"
         for condition, word in (("Suspended", "Suspended"), ("Degraded", "Degraded"), ("Ready", "Running")):
             if condition in self.conditions:
                 return word
@@ -179,6 +183,7 @@ def job_view(job: Raw) -> JobView:
         conditions=holding_conditions(job),
         created_at_s=created_at_s(job),
         waiting_since_s=unix_s(text(status, "waitingSince")),
+        standstill_since_s=unix_s(text(status, "standstillSince")),
         ended_at_s=unix_s(text(status, "completionTime")),
         priority_class=text(job, "spec", "priorityClassName") or "edl-core",
         weight=integer(job, "spec", "weight", default=100),

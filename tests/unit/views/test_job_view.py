@@ -1,5 +1,6 @@
 """A job as people see it: every field is that of its document."""
 
+from autoscaler.clusters.kubernetes.objects.fields import to_time
 from autoscaler.views.job_view import job_view, job_views
 from tests.harness.page_cluster import NOW_S, condition, demo_documents, job, progress
 
@@ -23,6 +24,14 @@ def test_a_job_that_no_operator_has_seen_is_new_and_nothing_else():
     del document["status"]
     found = job_view(document)
     assert (found.state, found.is_reconciled, found.is_waiting, found.progress) == ("New", False, False, None)
+
+
+def test_a_job_without_a_trainer_stands_still_since_an_instant():
+    """Its core pods may be ready: "Running" said that all was well (ADR 0261)."""
+    document = job("x")
+    document["status"] |= {"standstillSince": to_time(NOW_S - 90)}
+    assert (job_view(document).state, job_view(document).standstill_since_s) == ("Standing still", NOW_S - 90)
+    assert job_view(job("x")).standstill_since_s is None
 
 
 def test_jobs_that_ended_come_last():
