@@ -42,7 +42,7 @@ GO_SETTINGS: Final[Mapping[str, str]] = {"GOGC": "400"}
 OF_CLUSTER: Final = ("tests/cluster", "tests/chart")
 """Where the mark `cluster` may stand (tests/conftest.py refuses it elsewhere): no other folder is read for it."""
 OF_PROCESSES: Final = ("tests/integration", "tests/chaos", "tests/browser")
-OF_UNITS: Final = "tests/unit"
+OF_PROTOCOL: Final = "tests/protocol"
 OF_MEMBERS: Final = tuple(f"tests/integration/{name}" for name in ("master", "store", "trainer_sdk"))
 """Masters, trainers and servers, and their etcd; the others are of whole runs and of what is around them."""
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -72,8 +72,8 @@ def parts(*, is_quick: bool) -> tuple[Part, ...]:
         *(() if is_quick else (cluster,)),
         Part(name="members", command=(*others, *OF_MEMBERS)),
         Part(name="runs", command=(*others, *_without(OF_MEMBERS), *OF_PROCESSES)),
-        Part(name="units", command=(*others, OF_UNITS), gives_way=True),
-        Part(name="models", command=(*others, *_without((*OF_PROCESSES, OF_UNITS)), "tests"), gives_way=True),
+        Part(name="protocol", command=(*others, OF_PROTOCOL), gives_way=True),
+        Part(name="computing", command=(*others, *_without((*OF_PROCESSES, OF_PROTOCOL)), "tests"), gives_way=True),
     )
 
 

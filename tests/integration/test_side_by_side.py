@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from autoscaler.etcd_server.build import CHECKOUT
-from tests.side_by_side import OF_CLUSTER, OF_MEMBERS, OF_PROCESSES, OF_UNITS, Part, SideBySide, outside_parts, parts
+from tests.side_by_side import OF_CLUSTER, OF_MEMBERS, OF_PROCESSES, OF_PROTOCOL, Part, SideBySide, outside_parts, parts
 from tests.slowest import MARK, slowest_lines
 
 DEADLINE_S = 100.0
@@ -203,11 +203,11 @@ def test_every_test_is_in_one_part(pytestconfig):
         "cluster": ("-m", "cluster", *OF_CLUSTER),
         "members": (*others, *OF_MEMBERS),
         "runs": (*others, *(f"--ignore={one}" for one in OF_MEMBERS), *OF_PROCESSES),
-        "units": (*others, OF_UNITS),
-        "models": (*others, *(f"--ignore={one}" for one in (*OF_PROCESSES, OF_UNITS)), "tests"),
+        "protocol": (*others, OF_PROTOCOL),
+        "computing": (*others, *(f"--ignore={one}" for one in (*OF_PROCESSES, OF_PROTOCOL)), "tests"),
     }
     assert "cluster" not in {part.name for part in parts(is_quick=True)}
-    folders = (*OF_CLUSTER, *OF_MEMBERS, *OF_PROCESSES, OF_UNITS)
+    folders = (*OF_CLUSTER, *OF_MEMBERS, *OF_PROCESSES, OF_PROTOCOL)
     assert all((pytestconfig.rootpath / folder).is_dir() for folder in folders)
     assert all(folder.startswith("tests/integration/") for folder in OF_MEMBERS)
 
