@@ -34,7 +34,7 @@ VALUES: Final[Mapping[str, object]] = {
         "image": {"pullPolicy": "Never"},
         "resources": {"requests": {"cpu": SMALL, "memory": "64Mi"}, "limits": {"memory": "1Gi"}},
     },
-    "policy": {"preemptedPauseSeconds": 3},  # half a minute by default, which a test would spend waiting
+    "policy": {"preemptedPauseSeconds": 3, "downWindowSeconds": 5},  # half a minute each by default, spent waiting
 }
 
 
