@@ -15,6 +15,7 @@ from autoscaler.gpus.agent.gpu_metrics import GpuCollector
 from autoscaler.gpus.agent.node_agent import NodeSample
 from autoscaler.gpus.owners import OwnersUnknown
 from autoscaler.operator.metrics import Metrics
+from autoscaler.page.page_metrics import PageMetrics
 from master.api.identities import Lineage, Term
 from master.api.master_status import JobPhase, JobStatus, PositionCounts
 from master.api.positions import EMPTY
@@ -32,6 +33,7 @@ them and alerts on them: [Metrics, alerts, dashboards](../kubernetes.md#metrics-
 _SOURCES: Final = {
     "Operator": "Port 8080 of `edl operator`, or `edl run --metrics`. `namespace` and `job` are a TrainingJob's.",
     "Masters": "Port 7165 of a master. The chart's `podMonitor` adds `namespace`, `pod`, and the job as `edl_dev_job`.",
+    "Page": "Port 8080 of `edl page-server`, the page of a cluster.",
     "Agents": "Port 9410 of `edl agent`; [GPUs by use](../gpus.md) says what the verdicts mean.",
 }
 
@@ -62,6 +64,7 @@ def families() -> dict[str, tuple[Family, ...]]:
     return {
         "Operator": tuple(_registered(Metrics().registry)),
         "Masters": tuple(_collected(masters)),
+        "Page": tuple(_registered(PageMetrics().registry)),
         "Agents": tuple(_collected(gpus)),
     }
 

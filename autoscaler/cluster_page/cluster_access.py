@@ -13,7 +13,22 @@ from aiohttp import web
 
 from autoscaler.cluster_page.reviews import ReadRight, TokenUser, bearer_token
 from autoscaler.cluster_page.viewer_access import AccessUnknownError, ViewerAccess
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS, Kind
+from autoscaler.clusters.kubernetes.api.kinds import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODE_GPUS,
+    NODES,
+    POD_AUTOSCALERS,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    STATEFUL_SETS,
+    TRAINING_JOBS,
+    Kind,
+)
 from autoscaler.page.access import Viewer
 from autoscaler.views.documents import Rights
 
@@ -29,6 +44,21 @@ IN_NAMESPACE: Final = (
 IN_CLUSTER_VIEW: Final = (*IN_NAMESPACE[:-1], ReadRight(kind=NODES))
 """Rights, each in the whole cluster, of those to whom all of it is shown."""
 
+TO_PLAN: Final = tuple(
+    ReadRight(kind=kind)
+    for kind in (
+        NODE_GPUS,
+        NAMESPACES,
+        STATEFUL_SETS,
+        POD_AUTOSCALERS,
+        DAEMON_SETS,
+        PRIORITY_CLASSES,
+        RESOURCE_QUOTAS,
+        LIMIT_RANGES,
+    )
+)
+"""Further rights, each in the whole cluster, of those who may ask the planner: with them a plan shows nothing new."""
+
 _HINT: Final = (
     "This page needs a token of the cluster's, in the header Authorization: Bearer TOKEN.\n"
     "kubectl edl page opens it with your own credentials.\n"
@@ -37,10 +67,17 @@ _UNKNOWN: Final = "The API server does not say now what you may see; try again i
 
 
 class ClusterAccess:
-    """Access of viewers whose tokens the API server knows."""
+    """Access of viewers whose tokens the API server knows.
 
-    def __init__(self, viewers: ViewerAccess) -> None:
+    `policy`: namespace and name of the ConfigMap by which this page plans; None: it does not, and nobody may ask it to.
+    """
+
+    def __init__(self, viewers: ViewerAccess, *, policy: tuple[str, str] | None = None) -> None:
         self._viewers = viewers
+        self._to_plan: tuple[ReadRight, ...] = ()
+        if policy is not None:
+            namespace, name = policy
+            self._to_plan = (*TO_PLAN, ReadRight(kind=CONFIG_MAPS, namespace=namespace, verb="get", name=name))
 
     async def identify(self, request: web.Request) -> Viewer:
         """See `Access`.  Raises 401 without a valid token, 503 while the API server does not answer."""
@@ -48,7 +85,7 @@ class ClusterAccess:
         return Viewer(name=(await self._known(token)).name, credential=token)
 
     async def rights_of(self, viewer: Viewer, namespaces: Collection[str]) -> Rights:
-        """See `Access`.  Nobody may plan: a plan would cost this process seconds, for each who asks."""
+        """See `Access`."""
         known = await self._known(viewer.credential)
         try:
             readable = await self._viewers.find_namespaces(known, IN_NAMESPACE, namespaces)
@@ -57,7 +94,7 @@ class ClusterAccess:
             return Rights(
                 namespaces=None if is_everywhere else readable,
                 can_read_nodes=has_nodes,
-                can_plan=False,
+                can_plan=is_everywhere and bool(self._to_plan) and await self._has_all(known, self._to_plan),
             )
         except AccessUnknownError as error:
             raise _unavailable(error) from error

@@ -14,25 +14,25 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
 from autoscaler.cluster_page.cluster_access import ClusterAccess
-from autoscaler.cluster_page.cluster_source import ClusterSource
+from autoscaler.cluster_page.cluster_source import ClusterSource, ReadSnapshot
 from autoscaler.cluster_page.pod_keeping import TokenKeeper
+from autoscaler.cluster_page.prometheus_history import PrometheusHistory
 from autoscaler.cluster_page.viewer_access import ViewerAccess
-from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
 from autoscaler.clusters.kubernetes.api.http_client import connect, connect_as
 from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
-from autoscaler.errors import InvalidSpecError, PermanentError
+from autoscaler.errors import InvalidSpecError
 from autoscaler.page import page_server
 from autoscaler.page.page_app import PageApp, PageSettings
+from autoscaler.page.rendering import compile_templates
 from autoscaler.page.request_checks import LOOPBACK_HOSTS
-from autoscaler.snapshots import SnapshotContent
-from master.api.host.http_pages import Page, listen_at, serving
+from master.api.host.http_pages import PROMETHEUS_TEXT, CachedPage, Page, listen_at, serving
 
 LONGEST_HEADER_BYTES: Final = 32 * 1024  # tokens of identity providers are long
 CERTIFICATE_READ_EVERY_S: Final = 60.0
@@ -45,7 +45,9 @@ class PageProcessSettings:
     """Settings of the process.  `listen`, `probes`: host and port; `hosts`: names under which viewers may ask.
 
     `namespaces` empty: all; `audiences` empty: tokens for the API server; `kubeconfig` None: the pod's ServiceAccount;
-    without `certificate` and `key` the page is served over HTTP.
+    without `certificate` and `key` the page is served over HTTP.  `policy`: namespace and name of the ConfigMap by
+    which what-if questions are answered; None: none is.  `prometheus`: address of one that keeps the operator's
+    metrics, and `prometheus_labels` of this cluster there; None: the past is drawn from this process's samples.
     """
 
     listen: tuple[str, int]
@@ -57,10 +59,19 @@ class PageProcessSettings:
     kubeconfig: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
+    policy: tuple[str, str] | None = None
+    prometheus: str | None = None
+    prometheus_labels: Mapping[str, str] = field(default_factory=dict)
 
 
-async def run_page_process(settings: PageProcessSettings) -> None:
-    """Serve until SIGTERM or SIGINT.  Raises PermanentError, InvalidSpecError (TLS files), OSError (a taken port)."""
+async def run_page_process(settings: PageProcessSettings, read_snapshot: ReadSnapshot) -> None:
+    """Serve until SIGTERM or SIGINT.  `read_snapshot`: for what-if questions.
+
+    Raises:
+        ClusterError: the cluster cannot be reached.
+        InvalidSpecError: a TLS file, or the address of Prometheus, cannot be used.
+        OSError: a port is taken.
+    """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -68,18 +79,18 @@ async def run_page_process(settings: PageProcessSettings) -> None:
         api = await connect(settings.kubeconfig, trimmers=TRIMMERS)
         stack.push_async_callback(api.close)
         viewers = await stack.enter_async_context(ViewerAccess(api, clock=time.monotonic, audiences=settings.audiences))
-        source = ClusterSource(
-            api, title=settings.title, read_snapshot=_refuse_snapshot, namespaces=settings.namespaces
-        )
-        page = PageApp(
-            source,
-            ClusterAccess(viewers),
-            PageSettings(hosts=settings.hosts | LOOPBACK_HOSTS),
-            keeper=_make_keeper(settings, viewers),
-        )
+        source = ClusterSource(api, title=settings.title, read_snapshot=read_snapshot, namespaces=settings.namespaces)
+        access = ClusterAccess(viewers, policy=settings.policy)
+        await asyncio.to_thread(compile_templates)
+        history = None
+        if settings.prometheus is not None:
+            history = PrometheusHistory(settings.prometheus, settings.prometheus_labels, clock=time.monotonic)
+            stack.push_async_callback(history.close)
+        shown = PageSettings(hosts=settings.hosts | LOOPBACK_HOSTS, plans_unasked=False)
+        page = PageApp(source, access, shown, history=history, keeper=_make_keeper(settings, viewers))
         encryption = None if settings.certificate is None else _Encryption(settings)
         probes = listen_at(*settings.probes)
-        await stack.enter_async_context(serving(probes, _probes(source)))
+        await stack.enter_async_context(serving(probes, _probes(source, page)))
         listening = stack.enter_context(listen_at(*settings.listen))
         context = None if encryption is None else encryption.context
         await stack.enter_async_context(
@@ -104,14 +115,17 @@ def _make_keeper(settings: PageProcessSettings, viewers: ViewerAccess) -> TokenK
     return TokenKeeper(viewers, lambda token: connect_as(token, settings.kubeconfig, policy=policy))
 
 
-def _probes(source: ClusterSource) -> Mapping[str, Callable[[], Page]]:
+def _probes(source: ClusterSource, page: PageApp) -> Mapping[str, Callable[[], Page]]:
     def readyz() -> Page:
         if not source.has_jobs or source.documents() is None:
             told = source.problem or "not everything has been listed yet"
             return Page(body=f"{told}\n".encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)
+        if not page.is_warm:
+            return Page(body=b"views are being made\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
         return Page(body=b"ok\n")
 
-    return {"/healthz": lambda: Page(body=b"ok\n"), "/readyz": readyz}
+    metrics = CachedPage(lambda: Page(body=page.metrics.render(), kind=PROMETHEUS_TEXT))
+    return {"/healthz": lambda: Page(body=b"ok\n"), "/readyz": readyz, "/metrics": metrics}
 
 
 class _Encryption:
@@ -142,7 +156,3 @@ class _Encryption:
                 self._loaded = written
         except (OSError, ssl.SSLError) as error:
             raise InvalidSpecError("--tls-cert", f"{self._certificate} cannot be used: {error}") from None
-
-
-async def _refuse_snapshot(_api: Api, _title: str) -> SnapshotContent:
-    raise PermanentError("a plan is asked for with edl why and edl what-if")

@@ -33,12 +33,16 @@ class TokenUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRight:
-    """A right to a kind, to list it by default: in one namespace, or (empty) in all, or of the whole cluster."""
+    """A right to a kind, to list it by default: in one namespace, or (empty) in all, or of the whole cluster.
+
+    `name`: of the one object that it is about; empty: all of them.
+    """
 
     kind: Kind
     namespace: str = ""
     verb: str = "list"
     subresource: str = ""
+    name: str = ""
 
 
 def bearer_token(header: str) -> str:
@@ -99,4 +103,5 @@ def _attributes(right: ReadRight) -> Raw:
     kind = right.kind
     asked = {"verb": right.verb, "group": kind.group, "version": kind.version, "resource": kind.plural}
     asked |= {"namespace": right.namespace} if right.namespace else {}
+    asked |= {"name": right.name} if right.name else {}
     return asked | ({"subresource": right.subresource} if right.subresource else {})

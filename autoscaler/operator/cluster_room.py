@@ -1,7 +1,8 @@
-"""Room of the cluster: how much of its nodes pods of jobs and of others take, and what is free.
+"""Room of the cluster: how much of its nodes pods of each job and of others take, what is free, and what is wanted.
 
 `room_of` is pure, and looks once at each pod; `RoomGauges` asks it at a scrape, where the view has changed.
-Amounts are sums over all nodes: series for each node would be as many as nodes, and other exporters have those.
+Amounts are sums over all nodes: series for each node would be as many as nodes, and other exporters have those.  The
+page draws the last hour and day from them (`cluster_page.prometheus_history`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from autoscaler.domain import ClusterView, Node, NodeName, Pod, PodPhase, Resources, Tier
+from autoscaler.domain import ClusterView, JobName, JobState, Node, NodeName, Pod, PodPhase, Resources, Role, Tier
+from autoscaler.operator.job_gauges import JOB
 
 
 class RoomUse(StrEnum):
@@ -36,11 +38,19 @@ class NodeState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRoom:
-    """The uses add up to what all nodes offer, unless a node's pods request more than it has."""
+    """The uses add up to what all nodes offer, unless a node's pods request more than it has.
+
+    `held`: millicores and GPUs that the pods of each job take; `wanted`: what would be in use if every pod had a node
+    and every job its maximum, or the size that it is pinned to.
+    """
 
     amounts: Mapping[RoomUse, Resources] = field(default_factory=dict)
     nodes: Mapping[NodeState, int] = field(default_factory=dict)
     waiting_pods: int = 0  # of others, without a node
+    pods: int = 0  # of others, those that leave apart
+    ready_pods: int = 0  # of these
+    held: Mapping[JobName, tuple[int, int]] = field(default_factory=dict)
+    wanted: tuple[int, int] = (0, 0)
 
 
 _USES: Final = {Tier.EXTERNAL: RoomUse.OTHERS, Tier.CORE: RoomUse.CORE, Tier.SURPLUS: RoomUse.SURPLUS}
@@ -51,21 +61,40 @@ def room_of(view: ClusterView) -> ClusterRoom:
     left = {node.name: _amounts_of(node.allocatable) for node in view.nodes}
     used = {use: [0, 0, 0] for use in RoomUse}
     by_tier = {tier: used[use] for tier, use in _USES.items()}
-    waiting = 0
+    held: dict[JobName, list[int]] = {}
+    waiting, others, ready, wanted = 0, 0, 0, [0, 0]
+    trainers: dict[JobName, int] = {}
     for pod in view.pods:  # written out: a large cluster has 20,000 of them
+        requests = pod.shape.requests
+        cpu, memory, gpus = requests.cpu_milli, requests.memory_bytes, requests.gpu_count
+        wanted[0] += cpu
+        wanted[1] += gpus
+        if pod.job is None:
+            others += pod.phase is not PodPhase.TERMINATING
+            ready += pod.phase is PodPhase.READY
+        elif pod.role is Role.TRAINER:
+            trainers[pod.job] = trainers.get(pod.job, 0) + 1
         place = pod.node or pod.nominated_node
         free = None if place is None else left.get(place)
         if free is None:
             waiting += _is_waiting(pod, place)
             continue
-        requests, taken = pod.shape.requests, by_tier[pod.tier]
-        cpu, memory, gpus = requests.cpu_milli, requests.memory_bytes, requests.gpu_count
+        taken = by_tier[pod.tier]
         taken[0] += cpu
         taken[1] += memory
         taken[2] += gpus
         free[0] -= cpu
         free[1] -= memory
         free[2] -= gpus
+        if pod.job is not None:
+            of_job = held.setdefault(pod.job, [0, 0])
+            of_job[0] += cpu
+            of_job[1] += gpus
+    for job in view.jobs:
+        if job.state is JobState.ACTIVE:
+            missing = max(0, (job.trainer.pinned_replicas or job.trainer.max_replicas) - trainers.get(job.name, 0))
+            wanted[0] += missing * job.trainer.shape.requests.cpu_milli
+            wanted[1] += missing * job.trainer.shape.requests.gpu_count
     states = dict.fromkeys(NodeState, 0)
     for node in view.nodes:
         states[_state_of(node)] += 1
@@ -75,7 +104,15 @@ def room_of(view: ClusterView) -> ClusterRoom:
     amounts = {
         use: Resources(cpu_milli=cpu, memory_bytes=memory, gpu_count=gpus) for use, (cpu, memory, gpus) in used.items()
     }
-    return ClusterRoom(amounts=amounts, nodes=states, waiting_pods=waiting)
+    return ClusterRoom(
+        amounts=amounts,
+        nodes=states,
+        waiting_pods=waiting,
+        pods=others,
+        ready_pods=ready,
+        held={job: (cpu, gpus) for job, (cpu, gpus) in held.items()},
+        wanted=(wanted[0], wanted[1]),
+    )
 
 
 def _amounts_of(resources: Resources) -> list[int]:
@@ -96,15 +133,22 @@ class RoomGauges:
     """Gauges of the cluster's room.  Without series on an operator that does not lead."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def gauge(name: str, text: str, label: str) -> Gauge:
-            return Gauge(f"edl_cluster_{name}", text, (label,), registry=registry)
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"edl_{name}", text, labels, registry=registry)
 
         uses = "others, core, surplus, free, or closed (free on nodes that take no pods)"
-        self._cpu: Final = gauge("cpu_cores", f"Allocatable cores by use: {uses}.", "use")
-        self._memory: Final = gauge("memory_bytes", f"Allocatable memory by use: {uses}.", "use")
-        self._gpus: Final = gauge("gpus", f"Allocatable GPUs by use: {uses}.", "use")
-        self._nodes: Final = gauge("nodes", "Nodes by state: open, cordoned or not ready.", "state")
-        self._waiting: Final = gauge("waiting_pods", "Pods that wait for a node; of: others.", "of")
+        self._cpu: Final = gauge("cluster_cpu_cores", f"Allocatable cores by use: {uses}.", "use")
+        self._memory: Final = gauge("cluster_memory_bytes", f"Allocatable memory by use: {uses}.", "use")
+        self._gpus: Final = gauge("cluster_gpus", f"Allocatable GPUs by use: {uses}.", "use")
+        self._nodes: Final = gauge("cluster_nodes", "Nodes by state: open, cordoned or not ready.", "state")
+        self._waiting: Final = gauge("cluster_waiting_pods", "Pods that wait for a node; of: others.", "of")
+        self._pods: Final = gauge("cluster_pods", "Pods, those that leave apart; of: others.", "of")
+        self._ready: Final = gauge("cluster_ready_pods", "Pods that are ready; of: others.", "of")
+        self._held_cpu: Final = gauge("job_held_cpu_cores", "Allocatable cores that a job's pods take.", *JOB)
+        self._held_gpus: Final = gauge("job_held_gpus", "Allocatable GPUs that a job's pods take.", *JOB)
+        wanted = "that would be in use if every pod had a node and every job its maximum"
+        self._wanted_cpu: Final = gauge("cluster_wanted_cpu_cores", f"Cores {wanted}; of: all.", "of")
+        self._wanted_gpus: Final = gauge("cluster_wanted_gpus", f"GPUs {wanted}; of: all.", "of")
         self._revision: int | None = None
 
     def show(self, view: ClusterView) -> None:
@@ -119,9 +163,20 @@ class RoomGauges:
         for state, count in room.nodes.items():
             self._nodes.labels(state.value).set(count)
         self._waiting.labels("others").set(room.waiting_pods)
+        self._pods.labels("others").set(room.pods)
+        self._ready.labels("others").set(room.ready_pods)
+        self._wanted_cpu.labels("all").set(room.wanted[0] / 1000)
+        self._wanted_gpus.labels("all").set(room.wanted[1])
+        self._held_cpu.clear()  # of jobs that have gone
+        self._held_gpus.clear()
+        for job, (cpu_milli, gpus) in room.held.items():
+            namespace, _, name = job.partition("/")
+            self._held_cpu.labels(namespace, name).set(cpu_milli / 1000)
+            self._held_gpus.labels(namespace, name).set(gpus)
 
     def clear(self) -> None:
         """Take all series away."""
-        for gauge in (self._cpu, self._memory, self._gpus, self._nodes, self._waiting):
+        of_cluster = (self._cpu, self._memory, self._gpus, self._nodes, self._waiting, self._pods, self._ready)
+        for gauge in (*of_cluster, self._wanted_cpu, self._wanted_gpus, self._held_cpu, self._held_gpus):
             gauge.clear()
         self._revision = None

@@ -1,7 +1,8 @@
 """Live parts of open pages: rendered once for each change and each kind of viewer, and sent to all who look at it.
 
-A topic is a page as viewers with equal rights see it.  While somebody looks, a task renders it after each change, at
-most a few times a second.  A follower that is slow gets the newest part and none in between, so that nothing queues up.
+A topic is a page as viewers with equal rights see it.  While somebody looks, a task renders it after each change of
+what it shows, at most a few times a second.  A follower that is slow gets the newest part and none in between, so that
+nothing queues up.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,7 @@ from autoscaler.errors import AutoscalerError
 from autoscaler.page.answers import ViewerShares
 from autoscaler.page.page_source import PageSource
 from autoscaler.views.documents import Rights
+from autoscaler.views.view_memo import are_same
 
 MOST_VIEWERS: Final = 500
 LEAST_PAUSE_S: Final = 0.3
@@ -41,14 +43,20 @@ class Topic:
 
 
 Render = Callable[[Topic], Awaitable[str]]
+ReadFrom = Callable[[Topic], tuple[object, ...] | None]
+"""What a topic's part is made of: while these are the same objects it need not be made anew.  None: it is unknown."""
 
 
 class LivePart:
-    """The newest part of one topic.  `number` counts the parts, from 1; `fault`: why there is no newer one."""
+    """The newest part of one topic, and `event`, what a stream sends of it.
+
+    `number` counts the parts, from 1; `fault`: why there is no newer one.
+    """
 
     def __init__(self) -> None:
         self.number = 0
         self.html = ""
+        self.event = b""
         self.fault = ""
         self.followers = 0
         self.renewed = asyncio.Condition()
@@ -74,20 +82,36 @@ class LivePart:
         async with self.renewed:
             self.html = html
             self.number += 1
+            self.event = event_of(self.number, html)  # once, however many follow
             self.renewed.notify_all()
 
 
 class LiveHub:
-    """All topics that somebody follows."""
+    """All topics that somebody follows.  `record`: takes the name of each page that was made, and how long it took."""
 
-    def __init__(self, source: PageSource, render: Render, *, most_viewers: int) -> None:
+    def __init__(
+        self,
+        source: PageSource,
+        render: Render,
+        read_from: ReadFrom,
+        *,
+        most_viewers: int,
+        record: Callable[[str, float], None] = lambda _page, _seconds: None,
+    ) -> None:
         self._source = source
         self._render = render
+        self._read_from = read_from
         self._most = most_viewers
         self._shares = ViewerShares()
+        self._record = record
         self._parts: dict[Topic, LivePart] = {}
         self._tasks: dict[Topic, asyncio.Task[None]] = {}
         self.viewers = 0
+
+    @property
+    def topics(self) -> int:
+        """Topics that are kept current."""
+        return len(self._parts)
 
     @contextmanager
     def follow(self, topic: Topic, viewer: str) -> Iterator[LivePart]:
@@ -122,16 +146,21 @@ class LiveHub:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _keep(self, topic: Topic, part: LivePart) -> None:
-        version = 0
+        version, last, made_at_s, loop = 0, None, 0.0, asyncio.get_running_loop()
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(REFRESH_S):
                     version = await self._source.wait_for_change(version)
-            except TimeoutError:
-                pass
+            read = self._read_from(topic)
+            is_old = loop.time() - made_at_s >= REFRESH_S
+            if not is_old and read is not None and last is not None and are_same(read, last):
+                await asyncio.sleep(LEAST_PAUSE_S)  # what changed is of another namespace, say
+                continue
+            made_at_s = loop.time()
             try:
                 await part.put(await self._render(topic))
-                part.fault = ""
+                last, part.fault = read, ""
+                self._record(topic.page, loop.time() - made_at_s)
             except AutoscalerError as error:
                 if part.is_new_fault(error):
                     log.warning("page %s: %s", topic.page, error)
@@ -139,3 +168,9 @@ class LiveHub:
                 if part.is_new_fault(error):
                     log.exception("page %s cannot be rendered", topic.page)
             await asyncio.sleep(LEAST_PAUSE_S)
+
+
+def event_of(number: int, html: str) -> bytes:
+    """Return a part as a server-sent event."""
+    lines = "".join(f"data: {line}\n" for line in html.split("\n"))
+    return f"id: {number}\nevent: part\n{lines}\n".encode()

@@ -23,11 +23,13 @@ from autoscaler.page.answers import ViewerShares, send_whole, sending
 from autoscaler.page.json_answers import encode_view
 from autoscaler.page.keeping import KEEP_PATH, Keeping, PodKeeper
 from autoscaler.page.live_stream import MOST_VIEWERS, LiveHub, LivePart, Topic
+from autoscaler.page.page_metrics import PageMetrics
 from autoscaler.page.page_source import PageSource
 from autoscaler.page.pages import PAGES, PageSpec, Reading, Shown
 from autoscaler.page.planner_questions import PlannerQuestions
 from autoscaler.page.rendering import render_live, render_notice, render_page
 from autoscaler.page.request_checks import FORM_HEADERS, add_headers, check_query, request_checks
+from autoscaler.page.sample_history import SampleHistory
 from autoscaler.page.sampler import Sampler
 from autoscaler.page.shared_answers import SharedAnswers
 from autoscaler.snapshots import format_document, to_document
@@ -67,30 +69,50 @@ Answer: TypeAlias = Callable[[web.Request, Viewer], Awaitable[web.Response]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSettings:
-    """Settings of a page.  `hosts`: names, without port, under which it may be asked for; `most_viewers`: at a time."""
+    """Settings of a page.  `hosts`: names, without port, under which it may be asked for; `most_viewers`: at a time.
+
+    `plans_unasked` False: the planner is asked by who fills in its form, and by no page that is only looked at.
+    """
 
     hosts: frozenset[str]
     most_viewers: int = MOST_VIEWERS
+    plans_unasked: bool = True
 
 
 class PageApp:
     """The application.  `app` is what a server serves.  `keeper` None: nothing can be changed."""
 
     def __init__(
-        self, source: PageSource, access: Access, settings: PageSettings, *, keeper: PodKeeper | None = None
+        self,
+        source: PageSource,
+        access: Access,
+        settings: PageSettings,
+        *,
+        keeper: PodKeeper | None = None,
+        history: SampleHistory | None = None,
     ) -> None:
         self._source = source
+        self._history = history
         self._access = access
-        self._questions = PlannerQuestions(source)
+        self._questions = PlannerQuestions(source, plans_unasked=settings.plans_unasked)
         self._keeping = Keeping(source, access, keeper, now_s=time.time)
         self._memo = ViewMemo()
         self._sampler = Sampler(source, self._memo)
         self._pages = {page.name: page for page in PAGES}
         self._shares = ViewerShares()
         self._json = SharedAnswers[bytes](kept_s=JSON_KEPT_S, most=MOST_JSON)
-        self._hub = LiveHub(source, self._render_topic, most_viewers=settings.most_viewers)
+        self.metrics: Final = PageMetrics()
+        self._hub = LiveHub(
+            source,
+            self._render_topic,
+            self._read_from,
+            most_viewers=settings.most_viewers,
+            record=self.metrics.record_part,
+        )
+        self.metrics.watch(lambda: self._hub.viewers, lambda: self._hub.topics)
         self.app = web.Application(middlewares=[request_checks(settings.hosts)], client_max_size=MOST_BODY_BYTES)
         self.app.on_response_prepare.append(add_headers)
+        self.app.on_response_prepare.append(self.metrics.count_answer)
         self.app.on_shutdown.append(self._shut_down)
         self.app.on_cleanup.append(self._close_questions)
         self.app.cleanup_ctx.append(self._sampler.running)
@@ -103,6 +125,11 @@ class PageApp:
         self.app.router.add_post(KEEP_PATH, self._plain(self._keeping.answer))
         self.app.router.add_get("/snapshot.json", self._plain(self._snapshot))
         self.app.router.add_get("/assets/{name}", self._asset)
+
+    @property
+    def is_warm(self) -> bool:
+        """True once views of all objects have been made; before that a first paint may take seconds."""
+        return self._sampler.has_looked
 
     @property
     def viewers(self) -> int:
@@ -177,7 +204,7 @@ class PageApp:
                 if not await self._still_has(topic.rights, request):
                     return
                 checked_at_s = loop.time()
-            data = ALIVE if number is None else event_of(number, part.html)
+            data = ALIVE if number is None else part.event
             sent = sent if number is None else number
             async with sending(request, len(data)):
                 await response.write(data)
@@ -250,6 +277,7 @@ class PageApp:
             source=self._source,
             questions=self._questions,
             rings=self._sampler.rings,
+            history=self._history,
             documents=replace(documents, memo=self._memo).readable(topic.rights),
             rights=topic.rights,
             arguments=dict(topic.arguments),
@@ -285,6 +313,16 @@ class PageApp:
             return render_notice(refusal.text or refusal.reason)
         return await asyncio.to_thread(render_live, page.template, values)
 
+    def _read_from(self, topic: Topic) -> tuple[object, ...] | None:
+        """Return the objects that the topic's page shows; None where it shows more than objects."""
+        reading = self._reading(topic)
+        is_planned = topic.rights.can_plan and self._questions.plans_unasked
+        if reading is None or is_planned or not self._pages[topic.page].is_of_objects:
+            return None
+        documents = reading.documents
+        told = documents.memo.same("told", (documents.problem, documents.is_current, documents.unlisted))
+        return documents.nodes, documents.pods, documents.jobs, documents.deployments, documents.node_gpus, told
+
 
 def retry_ms(viewers: int) -> int:
     """Return the pause before a browser asks again for its stream, another one for each of some viewers."""
@@ -300,9 +338,3 @@ def live_address(page: PageSpec, topic: Topic) -> str:
 
 def _quoted(text: str) -> str:
     return quote(text, safe="")
-
-
-def event_of(number: int, html: str) -> bytes:
-    """Return a part as a server-sent event."""
-    lines = "".join(f"data: {line}\n" for line in html.split("\n"))
-    return f"id: {number}\nevent: part\n{lines}\n".encode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -10,20 +10,22 @@ from aiohttp import web
 
 from autoscaler.clusters.kubernetes.api.kinds import PODS, TRAINING_JOBS
 from autoscaler.errors import AutoscalerError
-from autoscaler.page.drawings.cluster_drawing import draw_bar, draw_cluster
+from autoscaler.page.drawings.cluster_drawing import draw_bars, draw_cluster
 from autoscaler.page.drawings.curve_drawing import draw_curve
 from autoscaler.page.drawings.time_drawing import draw_time
 from autoscaler.page.page_source import PageSource
 from autoscaler.page.planner_questions import PlannerQuestions, PlanOutlook
-from autoscaler.views.cluster_picture import job_colours
+from autoscaler.page.sample_history import SampleHistory
+from autoscaler.views.cluster_picture import colours_of
 from autoscaler.views.documents import ClusterDocuments, Rights
 from autoscaler.views.job_page_view import JobPageView
 from autoscaler.views.job_view import job_views, pods_of
 from autoscaler.views.journal import journal_of, search_journal
 from autoscaler.views.now_view import now_view
+from autoscaler.views.owner_shares import largest_holdings, shares_of
 from autoscaler.views.pod_page_view import pod_page_view
 from autoscaler.views.pod_view import all_pods
-from autoscaler.views.samples import RINGS, SampleRings
+from autoscaler.views.samples import RINGS, ClusterSample, SampleRings
 from autoscaler.views.time_view import time_view
 from autoscaler.views.waiting_view import states_of, waiting_view, wants_more
 from autoscaler.views.what_if_form import FORM_FIELDS, WhatIfView, read_form
@@ -32,7 +34,11 @@ LOG_LINES: Final = 20
 _JOURNAL_LINES: Final = 15
 MOST_HELPED: Final = 3  # waiting jobs for which the planner is asked what would help
 MOST_OFFERED: Final = 2_000  # names in a list of the form
-NEEDS_PLANNING: Final = "a plan needs the capacity of the whole cluster, which you may not read"
+LEAST_SAMPLES: Final = 2  # of a plot
+NEEDS_PLANNING: Final = (
+    "a plan needs the capacity of the whole cluster, which you may not read, or this page does not plan; "
+    "edl page and edl what-if ask with your own rights"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,7 @@ class Reading:
     source: PageSource
     questions: PlannerQuestions
     rings: SampleRings
+    history: SampleHistory | None
     documents: ClusterDocuments
     rights: Rights
     arguments: Mapping[str, str]
@@ -60,8 +67,9 @@ class Shown:
 class PageSpec:
     """One page.  `path`: with arguments in braces; `title`: in the navigation, empty for a page that is not in it.
 
-    `parameters`: names of all that may stand in the address's query; no other may.
-    `is_live`: it renews itself; an answer about one instant does not.
+    `parameters`: names of all that may stand in the query of its address; no other may.  `is_live`: it renews itself;
+    an answer about one instant does not.  `is_of_objects`: where nobody plans it shows the objects alone, without
+    journal, samples or logs.
     """
 
     name: str
@@ -71,18 +79,19 @@ class PageSpec:
     show: Callable[[Reading], Awaitable[Shown]]
     parameters: frozenset[str] = frozenset()
     is_live: bool = True
+    is_of_objects: bool = False
 
 
 async def show_now(reading: Reading) -> Shown:
     """The cluster now."""
-    view = now_view(reading.documents, query=reading.query.get("q", ""))
-    colours = job_colours(reading.documents.jobs)
+    documents = reading.documents
+    view, memo = now_view(documents, query=reading.query.get("q", "")), documents.memo
+    holdings = memo.once(largest_holdings, view.picture.holdings)
     growing = [job for job in view.jobs if wants_more(job)]
     drawings = {
-        "cluster": draw_cluster(view.picture, colours),
-        "bars": [
-            (unit, amount, draw_bar(view.picture.holdings, unit, amount)) for unit, amount in view.picture.capacity
-        ],
+        "cluster": memo.once(draw_cluster, view.picture, colours_of(documents)),
+        "bars": memo.once(draw_bars, holdings, view.picture.capacity),
+        "shares": memo.once(shares_of, holdings),
         "outlook": (await outlook_of(reading)).jobs,
         "help": await reading.questions.help_for(growing) if reading.rights.can_plan else {},
     }
@@ -144,9 +153,24 @@ async def show_time(reading: Reading) -> Shown:
     """Who had the cluster, over the last hour or day."""
     span = reading.query.get("span", "")
     span = span if span in RINGS else next(iter(RINGS))
-    samples = reading.rings.samples(span, now_s=reading.documents.now_s)
-    view = time_view(samples, reading.source.journal(), reading.rights, span=span)
-    return Shown(view=view, drawings={"plot": draw_time(view, job_colours(reading.documents.jobs)), "spans": RINGS})
+    samples, origin, problem = await samples_of(reading, span)
+    view = time_view(samples, reading.source.journal(), reading.rights, span=span, origin=origin, problem=problem)
+    return Shown(view=view, drawings={"plot": draw_time(view, colours_of(reading.documents)), "spans": RINGS})
+
+
+async def samples_of(reading: Reading, span: str) -> tuple[Sequence[ClusterSample], str, str]:
+    """Return the samples of a span, where they are from (empty: this process), and why not from where they should."""
+    own = reading.rings.samples(span, now_s=reading.documents.now_s)
+    if reading.history is None:
+        return own, "", ""
+    try:
+        unit = own[-1].unit if own else None
+        found = await reading.history.samples(span, unit, now_s=reading.documents.now_s)
+    except AutoscalerError as error:
+        return own, "", str(error)
+    if len(found) < LEAST_SAMPLES:
+        return own, "", f"{reading.history.name} has no samples of it"
+    return found, reading.history.name, ""
 
 
 async def show_what_if(reading: Reading) -> Shown:
@@ -162,6 +186,7 @@ async def show_what_if(reading: Reading) -> Shown:
     found = await reading.questions.what_if(changes) if is_asked else WhatIfView(answer=None)
     view = replace(
         found,
+        made_by=reading.questions.made_by,
         problems=problems,
         nodes=tuple(one.name for one in inputs.view.nodes[:MOST_OFFERED]),
         deployments=tuple(one.name for one in inputs.view.workloads[:MOST_OFFERED]),
@@ -180,10 +205,20 @@ async def show_decisions(reading: Reading) -> Shown:
 SEARCHED: Final = frozenset({"q"})
 
 PAGES: Final = (
-    PageSpec(name="now", path="/", template="now.html", title="Now", show=show_now, parameters=SEARCHED),
+    PageSpec(
+        name="now",
+        path="/",
+        template="now.html",
+        title="Now",
+        show=show_now,
+        parameters=SEARCHED,
+        is_of_objects=True,
+    ),
     PageSpec(name="job", path="/jobs/{namespace}/{name}", template="job.html", title="", show=show_job),
     PageSpec(name="pod", path="/pods/{namespace}/{name}", template="pod.html", title="", show=show_pod),
-    PageSpec(name="waiting", path="/waiting", template="waiting.html", title="Waiting", show=show_waiting),
+    PageSpec(
+        name="waiting", path="/waiting", template="waiting.html", title="Waiting", show=show_waiting, is_of_objects=True
+    ),
     PageSpec(
         name="decisions",
         path="/decisions",

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from aiohttp import web
 
 from autoscaler.domain import JobName
-from autoscaler.errors import AutoscalerError
+from autoscaler.errors import AutoscalerError, TemporaryError
 from autoscaler.page.page_source import PageSource
 from autoscaler.planner import plan
 from autoscaler.planner.counterfactual import PlanInputs, converge, explain
@@ -33,6 +33,15 @@ MOST_KEPT: Final = 64
 
 MOST_WAITING: Final = 16
 """Questions at a time, the one that is being answered among them; equal ones are one."""
+
+READ_LIMIT_S: Final = 30.0
+"""For what a plan depends on to be read."""
+
+ANSWER_LIMIT_S: Final = 20.0
+"""A question about a change begins no further plan after this; the one that is being made is the last."""
+
+WAIT_LIMIT_S: Final = 60.0
+"""A viewer waits no longer for an answer, those before it and its own; it is kept for who asks again."""
 
 HELP_EVERY_S: Final = 5.0
 """What would give jobs more is asked for one job at a time on the page of all jobs, so often at most."""
@@ -54,20 +63,29 @@ class PlanOutlook:
 class PlannerQuestions:
     """Answers for all viewers of one place.  `clock` runs evenly, in seconds.
 
-    Every question raises 503 where as many wait as are allowed.
+    `made_by`: says of what the last answer was made.  `plans_unasked` False: the planner answers what viewers ask it,
+    and is not asked for what pages show beside.
+
+    Every question raises 503 where as many wait as are allowed, or where its answer takes too long.
     """
 
-    def __init__(self, source: PageSource, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, source: PageSource, *, plans_unasked: bool = True, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._source = source
+        self.plans_unasked: Final = plans_unasked
         self._clock = clock
         self._turn = asyncio.Lock()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page-planner")
         self._asked: dict[Hashable, asyncio.Task[Any]] = {}
         self._answers: dict[Hashable, tuple[float, Any]] = {}
         self._helped_at_s = -HELP_EVERY_S
+        self.made_by = ""
 
     async def outlook(self) -> PlanOutlook:
         """Return what the next plan holds; nothing if it has no answer."""
+        if not self.plans_unasked:
+            return PlanOutlook()
         try:
             return await self._ask("outlook", outlook_of)
         except AutoscalerError:
@@ -75,6 +93,8 @@ class PlannerQuestions:
 
     async def why(self, job: JobView) -> WhyView:
         """Return why the job has its size, and what would give it more."""
+        if not self.plans_unasked:
+            return WhyView(answer=None)
         try:
             return await self._ask(("why", job.key), lambda inputs: why_of(inputs, job))
         except AutoscalerError as error:
@@ -85,7 +105,7 @@ class PlannerQuestions:
 
         Each call asks for one of them at most, the one that was not asked for longest.
         """
-        few = jobs[:MOST_HELPED]
+        few = jobs[:MOST_HELPED] if self.plans_unasked else ()
         if few and self._clock() - self._helped_at_s >= HELP_EVERY_S:
             self._helped_at_s = self._clock()
             await self.why(min(few, key=lambda job: self._answers.get(("why", job.key), (-HELP_KEPT_S, None))[0]))
@@ -96,7 +116,7 @@ class PlannerQuestions:
     async def what_if(self, changes: WhatIfChanges) -> WhatIfView:
         """Return sizes before and after the changes."""
         try:
-            return await self._ask(("what if", changes), lambda inputs: what_if_of(inputs, changes))
+            return await self._ask(("what if", changes), lambda inputs: what_if_of(inputs, changes, self._clock))
         except AutoscalerError as error:
             return WhatIfView(answer=None, problem=str(error))
 
@@ -123,11 +143,21 @@ class PlannerQuestions:
                 raise web.HTTPServiceUnavailable(text="Too many questions wait for the planner; reload in a while.\n")
             task = self._asked[key] = asyncio.create_task(self._answer(key, answer), name="page planner question")
             task.add_done_callback(lambda _: self._asked.pop(key))
-        return await asyncio.shield(task)
+        try:
+            async with asyncio.timeout(WAIT_LIMIT_S):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            raise web.HTTPServiceUnavailable(text="The planner takes too long; reload in a while.\n") from None
 
     async def _answer(self, key: Hashable, answer: Callable[[PlanInputs], T]) -> T:
         async with self._turn:
-            snapshot = await self._source.snapshot()
+            try:
+                async with asyncio.timeout(READ_LIMIT_S):
+                    snapshot = await self._source.snapshot()
+            except TimeoutError:
+                told = f"the cluster could not be read within {READ_LIMIT_S:g} s"
+                raise TemporaryError(told, retry_after_s=READ_LIMIT_S) from None
+            self.made_by = snapshot.made_by
             inputs = PlanInputs(view=snapshot.view, policy=snapshot.policy, now_s=snapshot.now_s)
             found = await asyncio.get_running_loop().run_in_executor(self._thread, answer, inputs)
             self._answers.pop(key, None)
@@ -169,11 +199,17 @@ def why_of(inputs: PlanInputs, job: JobView) -> WhyView:
     return WhyView(answer=why_content(found, document), outlook=outlook_of(inputs).jobs.get(name))
 
 
-def what_if_of(inputs: PlanInputs, changes: WhatIfChanges) -> WhatIfView:
-    """Return the answer of `edl what-if`."""
+def what_if_of(inputs: PlanInputs, changes: WhatIfChanges, clock: Callable[[], float]) -> WhatIfView:
+    """Return the answer of `edl what-if`, as far as the cluster has settled within the limit."""
+
+    def within() -> Callable[[], bool]:
+        until_s = clock() + ANSWER_LIMIT_S / 2  # for each of two clusters
+        return lambda: clock() < until_s
+
     try:
         changed, words = apply_changes(inputs, changes)
     except KeyError as missing:
         return WhatIfView(answer=None, problem=f"{missing.args[0]} is not there any more")
-    found = WhatIfComparison(changes=tuple(words), inputs=inputs, before=converge(inputs), after=converge(changed))
+    before, after = (converge(one, goes_on=within()) for one in (inputs, changed))
+    found = WhatIfComparison(changes=tuple(words), inputs=inputs, before=before, after=after)
     return WhatIfView(answer=comparison_content(found))

@@ -28,6 +28,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_shown,
+        auto_reload=False,
     )
     made.filters |= {
         "age": format_age,
@@ -38,6 +39,12 @@ def environment() -> Environment:
         "memory": format_memory,
     }
     return made
+
+
+def compile_templates() -> None:
+    """Compile every template of the page, which the first viewer would wait for."""
+    for name in environment().list_templates():
+        _template(name)
 
 
 def render_page(template: str, values: Mapping[str, Any]) -> str:

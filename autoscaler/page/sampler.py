@@ -33,13 +33,17 @@ log = logging.getLogger(__name__)
 
 
 class Sampler:
-    """Samples of one place in `rings`, while `running`."""
+    """Samples of one place in `rings`, while `running`.
+
+    `has_looked`: it has seen every object once, so that views of them are made (`ViewMemo`).
+    """
 
     def __init__(self, source: PageSource, memo: ViewMemo) -> None:
         self._source = source
         self._memo = memo
         self._presence = NamespacePresence()
         self.rings: Final = SampleRings()
+        self.has_looked = False
 
     async def running(self, _app: web.Application) -> AsyncIterator[None]:
         """Take samples from the start of the application to its end (a context of aiohttp)."""
@@ -70,6 +74,7 @@ class Sampler:
             return found, time.thread_time() - began_s
 
         sample, cost_s = await asyncio.to_thread(timed)
+        self.has_looked = True
         if sample is not None:
             self.rings.add(sample)
         if documents.unlisted.isdisjoint(_FILLING):

@@ -14,20 +14,25 @@ from autoscaler.clusters.kubernetes.objects.resource_amounts import amounts_of, 
 from autoscaler.views.documents import ClusterDocuments
 from autoscaler.views.object_states import node_state
 from autoscaler.views.pod_view import NodeUnit, PodView, Use, all_pods, amount_in
+from autoscaler.views.view_memo import ViewMemo
 
 COLOURS: Final = 8
 """Jobs are told apart by so many colours; more jobs share them, and each is named."""
 
+OF_JOBS: Final = frozenset({Use.CORE, Use.SURPLUS})
+"""Uses of a job's pods."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """One node.  Amounts are in thousandths of `unit`; `used` counts the pods that are shown."""
+    """One node.  Amounts are in thousandths of `unit`; `used` counts the pods shown, `by_use` by their use."""
 
     name: str
     state: str
     unit: NodeUnit
     capacity: int
     used: int
+    by_use: tuple[tuple[Use, int], ...]
     pods: tuple[PodView, ...]  # in the order of their drawing: web, core, surplus
 
     @property
@@ -43,7 +48,10 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What one owner has of the cluster in one use, in thousandths of `unit`.  `colour`: of a job, from 0."""
+    """What one owner has of the cluster in one use, in thousandths of `unit`.  `colour`: of a job, from 0.
+
+    `owners` above 1: what so many have together, without a name.
+    """
 
     unit: NodeUnit
     owner: str
@@ -51,27 +59,7 @@ class Holding:
     amount: int
     pods: int
     colour: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerShare:
-    """All that one owner has of the cluster, in thousandths of `unit`: its minimum and what it has above that.
-
-    `core` is all of web's, of what is idle, and of what is free.
-    """
-
-    unit: NodeUnit
-    owner: str
-    use: Use  # CORE for a job
-    core: int
-    surplus: int
-    pods: int
-    colour: int | None = None
-
-    @property
-    def amount(self) -> int:
-        """Both together."""
-        return self.core + self.surplus
+    owners: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,38 +75,61 @@ class ClusterPicture:
     capacity: tuple[tuple[NodeUnit, int], ...]
     is_complete: bool
 
-    @property
-    def shares(self) -> tuple[OwnerShare, ...]:
-        """The holdings with those of one owner together."""
-        found: dict[tuple[NodeUnit, str, bool], list[Holding]] = {}
-        for one in self.holdings:
-            found.setdefault((one.unit, one.owner, one.use in _OF_JOBS), []).append(one)
-        return tuple(_share(own) for own in found.values())
-
 
 def cluster_picture(documents: ClusterDocuments) -> ClusterPicture:
-    """Return who has what on every node."""
+    """Return who has what on every node: the same picture as before while nothing in it has changed."""
+    memo = documents.memo
+    nodes, waiting = memo.once(_placed, memo, documents.nodes, all_pods(documents))
+    return memo.once(_picture, nodes, waiting, colours_of(documents), documents.is_complete)
+
+
+def _placed(
+    memo: ViewMemo, nodes: Sequence[Raw], pods: Sequence[PodView]
+) -> tuple[tuple[NodeView, ...], tuple[PodView, ...]]:
+    """Return the nodes with their pods, and the pods without a node."""
     by_node: dict[str, list[PodView]] = {}
-    for pod in all_pods(documents):
+    for pod in pods:
         by_node.setdefault(pod.node, []).append(pod)
-    empty = documents.memo.each(_empty_node, documents.nodes)
-    nodes = tuple(_with_pods(node, by_node[node.name]) if node.name in by_node else node for node in empty)
+    empty = memo.each(_empty_node, nodes)
+    placed = memo.each_row(_with_pods, ((node, *by_node.get(node.name, ())) for node in empty))
+    return tuple(placed), tuple(by_node.get("", ()))
+
+
+def _picture(
+    nodes: tuple[NodeView, ...],
+    waiting: tuple[PodView, ...],
+    colours: Mapping[str, int],
+    is_complete: bool,
+) -> ClusterPicture:
     capacity: dict[NodeUnit, int] = {}
     for node in nodes:
         capacity[node.unit] = capacity.get(node.unit, 0) + node.capacity
     return ClusterPicture(
         nodes=nodes,
-        waiting=tuple(by_node.get("", ())),
-        holdings=tuple(_holdings(nodes, job_colours(documents.jobs), is_complete=documents.is_complete)),
+        waiting=waiting,
+        holdings=tuple(_holdings(nodes, colours, is_complete=is_complete)),
         capacity=tuple(sorted(capacity.items(), reverse=True)),
-        is_complete=documents.is_complete,
+        is_complete=is_complete,
     )
+
+
+def colours_of(documents: ClusterDocuments) -> Mapping[str, int]:
+    """Return `job_colours` of the jobs: the same mapping as before while no job has come or gone."""
+    memo = documents.memo
+    return memo.same("colours", memo.once(_colours, memo, documents.jobs))
+
+
+def _colours(memo: ViewMemo, jobs: Sequence[Raw]) -> Mapping[str, int]:
+    return {key: number % COLOURS for number, (_, key) in enumerate(sorted(memo.each(_age_rank, jobs)))}
 
 
 def job_colours(jobs: Iterable[Raw]) -> Mapping[str, int]:
     """Return the colour of each job by NAMESPACE/NAME: the oldest has the first, so that a new one changes none."""
-    ordered = sorted(jobs, key=lambda raw: (created_at_s(raw), key_of(raw)))
-    return {key_of(raw): number % COLOURS for number, raw in enumerate(ordered)}
+    return _colours(ViewMemo(), tuple(jobs))
+
+
+def _age_rank(job: Raw) -> tuple[float, str]:
+    return created_at_s(job), key_of(job)
 
 
 _ORDER: Final = (Use.WEB, Use.IDLE, Use.CORE, Use.SURPLUS)
@@ -133,14 +144,21 @@ def _empty_node(raw: Raw) -> NodeView:
         unit=unit,
         capacity=amount_in(unit, offered),
         used=0,
+        by_use=(),
         pods=(),
     )
 
 
-def _with_pods(node: NodeView, pods: Sequence[PodView]) -> NodeView:
+def _with_pods(node: NodeView, *pods: PodView) -> NodeView:
+    if not pods:
+        return node
+    by_use: dict[Use, int] = {}
+    for pod in pods:
+        by_use[pod.use] = by_use.get(pod.use, 0) + amount_in(node.unit, pod.requests)
     return replace(
         node,
-        used=sum(amount_in(node.unit, pod.requests) for pod in pods),
+        used=sum(by_use.values()),
+        by_use=tuple((use, by_use[use]) for use in _ORDER if use in by_use),
         pods=tuple(sorted(pods, key=lambda pod: (_ORDER.index(pod.use), pod.owner, pod.role, pod.ordinal, pod.name))),
     )
 
@@ -164,22 +182,7 @@ def _holdings(nodes: Sequence[NodeView], colours: Mapping[str, int], *, is_compl
 
 def _rank(unit: NodeUnit, owner: str, use: Use) -> tuple[int, int, str, int]:
     """GPUs before cores, web before jobs, and what one job has side by side."""
-    return -_UNITS.index(unit), _ORDER.index(Use.CORE if use in _OF_JOBS else use), owner, _ORDER.index(use)
+    return -_UNITS.index(unit), _ORDER.index(Use.CORE if use in OF_JOBS else use), owner, _ORDER.index(use)
 
 
-def _share(own: Sequence[Holding]) -> OwnerShare:
-    first = own[0]
-    surplus = sum(one.amount for one in own if one.use is Use.SURPLUS)
-    return OwnerShare(
-        unit=first.unit,
-        owner=first.owner,
-        use=Use.CORE if first.use in _OF_JOBS else first.use,
-        core=sum(one.amount for one in own) - surplus,
-        surplus=surplus,
-        pods=sum(one.pods for one in own),
-        colour=first.colour,
-    )
-
-
-_OF_JOBS: Final = frozenset({Use.CORE, Use.SURPLUS})
 _UNITS: Final = (NodeUnit.CORES, NodeUnit.GPUS)

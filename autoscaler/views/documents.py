@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -62,15 +62,23 @@ class ClusterDocuments:
         """Return the objects that these rights cover."""
         if rights.namespaces is None and rights.can_read_nodes:
             return self
+        memo = self.memo.of_part(rights)
+
+        def readable(kind: str, objects: tuple[Raw, ...]) -> tuple[Raw, ...]:
+            if rights.namespaces is None:
+                return objects
+            found = readable_objects(self.memo.once(by_namespace, objects, name=kind), rights.namespaces)
+            return memo.same_objects(kind, found)  # changes elsewhere are none for this viewer
+
         return replace(
             self,
             nodes=self.nodes if rights.can_read_nodes else (),
             node_gpus=(),  # a report names pods of every namespace
-            pods=tuple(readable_objects(self.pods, rights)),
-            jobs=tuple(readable_objects(self.jobs, rights)),
-            deployments=tuple(readable_objects(self.deployments, rights)),
+            pods=readable("pods", self.pods),
+            jobs=readable("jobs", self.jobs),
+            deployments=readable("deployments", self.deployments),
             is_complete=self.is_complete and rights.namespaces is None,
-            memo=self.memo.of_part(),
+            memo=memo,
             names=None,
             problem=told_problem(self.problem, rights),
         )
@@ -88,6 +96,14 @@ def told_problem(problem: str, rights: Rights) -> str:
     return problem if not problem or rights.namespaces is None else WITHHELD
 
 
-def readable_objects(objects: Iterable[Raw], rights: Rights) -> Iterable[Raw]:
-    """Yield the objects in namespaces that may be read."""
-    return (one for one in objects if rights.can_read(text(one, "metadata", "namespace")))
+def by_namespace(objects: Iterable[Raw]) -> Mapping[str, Sequence[Raw]]:
+    """Return the objects of each namespace, in their order."""
+    found: dict[str, list[Raw]] = {}
+    for one in objects:
+        found.setdefault(text(one, "metadata", "namespace"), []).append(one)
+    return found
+
+
+def readable_objects(found: Mapping[str, Sequence[Raw]], namespaces: Collection[str]) -> tuple[Raw, ...]:
+    """Return the objects in these namespaces."""
+    return tuple(one for namespace in sorted(namespaces) for one in found.get(namespace, ()))

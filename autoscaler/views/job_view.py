@@ -6,7 +6,7 @@ computed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autoscaler.clusters.kubernetes.objects.fields import (
@@ -19,11 +19,12 @@ from autoscaler.clusters.kubernetes.objects.fields import (
     text,
     unix_s,
 )
-from autoscaler.views.cluster_picture import job_colours
+from autoscaler.views.cluster_picture import colours_of
 from autoscaler.views.documents import ClusterDocuments
 from autoscaler.views.object_states import holding_conditions, job_message
 from autoscaler.views.pod_view import PodView
 from autoscaler.views.throughput import ThroughputView, throughput_of
+from autoscaler.views.view_memo import ViewMemo
 
 _ENDINGS = ("Completed", "Failed")
 
@@ -165,9 +166,18 @@ class JobView:
 
 def job_views(documents: ClusterDocuments) -> tuple[JobView, ...]:
     """Return every job: those that run first, then those that ended, the oldest first."""
-    colours = job_colours(documents.jobs)
-    found = [replace(job, colour=colours[job.key]) for job in documents.memo.each(job_view, documents.jobs)]
+    memo = documents.memo
+    return memo.once(_job_views, memo, documents.jobs, colours_of(documents))
+
+
+def _job_views(memo: ViewMemo, jobs: Sequence[Raw], colours: Mapping[str, int]) -> tuple[JobView, ...]:
+    plain = memo.each(job_view, jobs)
+    found = memo.each_row(_coloured, ((job, colours[job.key]) for job in plain))
     return tuple(sorted(found, key=lambda job: (bool(job.ending), job.created_at_s, job.key)))
+
+
+def _coloured(job: JobView, colour: int) -> JobView:
+    return replace(job, colour=colour)
 
 
 def job_view(job: Raw) -> JobView:

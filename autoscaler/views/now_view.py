@@ -28,12 +28,14 @@ class NowView:
 
 def now_view(documents: ClusterDocuments, *, query: str = "") -> NowView:
     """Return the view; of many jobs those whose name holds the query."""
-    jobs = [job for job in job_views(documents) if query.casefold() in job.key.casefold()]
+    memo, jobs = documents.memo, job_views(documents)
+    if query:
+        jobs = tuple(job for job in jobs if query.casefold() in job.key.casefold())
     return NowView(
         query=query,
-        jobs=tuple(jobs[:MOST_JOBS]),
+        jobs=jobs[:MOST_JOBS],
         job_count=len(jobs),
         waiting_count=sum(job.is_waiting for job in jobs),
-        deployments=deployment_views(documents, all_pods(documents)),
+        deployments=memo.once(deployment_views, documents.deployments, all_pods(documents)),
         picture=cluster_picture(documents),
     )

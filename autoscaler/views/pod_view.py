@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -10,11 +11,12 @@ from autoscaler.clusters.kubernetes.objects.labels import GRADE, JOB, ORDINAL, R
 from autoscaler.clusters.kubernetes.parsing.pod_objects import deployment_of
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.domain import Resources, Role, Tier
-from autoscaler.domain.gpu_reports import GpuVerdict
+from autoscaler.domain.gpu_reports import GpuVerdict, NodeGpuReport
 from autoscaler.errors import InvalidSpecError
 from autoscaler.gpus.report_documents import parse_report
 from autoscaler.views.documents import ClusterDocuments
 from autoscaler.views.object_states import pod_state
+from autoscaler.views.view_memo import ViewMemo
 
 
 class Use(StrEnum):
@@ -59,13 +61,17 @@ class PodView:
         return self.state == "Terminating"
 
 
-def all_pods(documents: ClusterDocuments) -> list[PodView]:
+def all_pods(documents: ClusterDocuments) -> Sequence[PodView]:
     """Return every pod that has not ended."""
-    there = (raw for raw in documents.pods if text(raw, "status", "phase") not in ENDED_PHASES)
-    found, idle = documents.memo.each(pod_view, there), _idle_pods(documents)
+    memo = documents.memo
+    return memo.once(_pods_there, memo, documents.pods, memo.same("idle pods", _idle_pods(documents)))
+
+
+def _pods_there(memo: ViewMemo, pods: Sequence[Raw], idle: frozenset[str]) -> Sequence[PodView]:
+    found = memo.each(pod_view, (raw for raw in pods if text(raw, "status", "phase") not in ENDED_PHASES))
     if not idle:
         return found
-    return [_idle(pod) if f"{pod.namespace}/{pod.name}" in idle and pod.use is Use.WEB else pod for pod in found]
+    return memo.each_row(_as_used, ((pod, f"{pod.namespace}/{pod.name}" in idle) for pod in found))
 
 
 def pod_view(raw: Raw) -> PodView:
@@ -119,18 +125,23 @@ def _why(use: Use, role: Role) -> str:
             return "the job cannot run without it: it stays as long as the job runs"
 
 
-def _idle(pod: PodView) -> PodView:
+def _as_used(pod: PodView, is_idle: bool) -> PodView:
+    if not is_idle or pod.use is not Use.WEB:
+        return pod
     return replace(pod, use=Use.IDLE, why="it holds GPUs and does not use them")
 
 
 def _idle_pods(documents: ClusterDocuments) -> frozenset[str]:
     found: set[str] = set()
-    for raw in documents.node_gpus:
-        try:
-            report = parse_report(raw)
-        except InvalidSpecError:
-            continue
+    for report in documents.memo.each(_report, documents.node_gpus):
         for gpu in report.gpus_at(documents.now_s) if report is not None else ():
             if gpu.verdict is GpuVerdict.HELD:
                 found.update(gpu.pods)
     return frozenset(found)
+
+
+def _report(raw: Raw) -> NodeGpuReport | None:
+    try:
+        return parse_report(raw)
+    except InvalidSpecError:
+        return None

@@ -10,7 +10,7 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
-from autoscaler.domain import Role
+from autoscaler.domain import Resources, Role
 from autoscaler.views.cluster_picture import cluster_picture
 from autoscaler.views.documents import ClusterDocuments, Rights
 from autoscaler.views.job_view import JobView, job_view
@@ -77,7 +77,8 @@ def sample_of(documents: ClusterDocuments) -> ClusterSample | None:
     pods = all_pods(documents)
     web = [pod for pod in pods if pod.role is Role.EXTERNAL and not pod.is_leaving]
     there = Counter(pod.owner for pod in pods if pod.role is Role.TRAINER)
-    growth = sum(_growth(job, there[job.key], raw, unit) for job, raw in zip(jobs_there, documents.jobs, strict=True))
+    requests = documents.memo.each(_trainer_request, documents.jobs)
+    growth = sum(_growth(job, there[job.key], one, unit) for job, one in zip(jobs_there, requests, strict=True))
     waiting = sum(amount_in(unit, pod.requests) for pod in picture.waiting)
     return ClusterSample(
         at_s=documents.now_s,
@@ -94,7 +95,11 @@ def sample_of(documents: ClusterDocuments) -> ClusterSample | None:
     )
 
 
-def _growth(found: JobView, there: int, document: Raw, unit: NodeUnit) -> int:
+def _trainer_request(job: Raw) -> Resources:
+    return pod_request(part(job, "spec", "trainer", "template", "spec"))
+
+
+def _growth(found: JobView, there: int, request: Resources, unit: NodeUnit) -> int:
     """Amount that the job's trainers up to its maximum would hold beside those that are there.
 
     `there`: its trainer pods, ready or not, with a node or without: what they hold or wait for is counted already.
@@ -102,7 +107,7 @@ def _growth(found: JobView, there: int, document: Raw, unit: NodeUnit) -> int:
     if found.ending or not found.is_reconciled or "Suspended" in found.conditions:
         return 0
     missing = max(0, (found.trainers.pinned or found.trainers.max) - there)
-    return missing * amount_in(unit, pod_request(part(document, "spec", "trainer", "template", "spec")))
+    return missing * amount_in(unit, request)
 
 
 def _largest(jobs: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

@@ -38,10 +38,12 @@ class TimeView:
     None stands where the viewer may not know an amount: nothing of it is 0.  `used` is then what the viewer's own jobs
     used.
     `marks`: resizes and changes of the web load.  `used_share`: of what was placeable, over the span; None without
-    samples.
+    samples.  `origin`: where the samples are from; empty: the page's own process.  `problem`: why not from elsewhere.
     """
 
     span: str
+    origin: str
+    problem: str
     unit: NodeUnit | None
     instants: tuple[float, ...]
     capacity: tuple[int | None, ...]
@@ -61,7 +63,15 @@ class TimeView:
         return sum(used for used, _ in known) / placeable if placeable else None
 
 
-def time_view(samples: Sequence[ClusterSample], lines: Sequence[JournalLine], rights: Rights, *, span: str) -> TimeView:
+def time_view(
+    samples: Sequence[ClusterSample],
+    lines: Sequence[JournalLine],
+    rights: Rights,
+    *,
+    span: str,
+    origin: str = "",
+    problem: str = "",
+) -> TimeView:
     """Return the view.  Of a cluster that may be read in part it has the viewer's own jobs, and no sums."""
     samples = [readable_sample(one, rights) for one in samples]
     shown = thinned([one for one in samples if one.unit is samples[-1].unit] if samples else [])
@@ -72,6 +82,8 @@ def time_view(samples: Sequence[ClusterSample], lines: Sequence[JournalLine], ri
     layers += [Layer(owner=REST, amounts=rest)] if any(rest) else []
     return TimeView(
         span=span,
+        origin=origin,
+        problem=problem,
         unit=shown[-1].unit if shown else None,
         instants=tuple(one.at_s for one in shown),
         capacity=tuple(one.capacity for one in shown),

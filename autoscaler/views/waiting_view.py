@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,7 +65,7 @@ def waiting_view(documents: ClusterDocuments) -> WaitingView:
         starting_count=len(starting),
         growing=growing[:MOST_SHOWN],
         growing_count=len(growing),
-        pods=_waiting_pods(all_pods(documents)),
+        pods=documents.memo.once(_waiting_pods, all_pods(documents)),
     )
 
 
@@ -79,7 +79,7 @@ def _since(job: JobView) -> float:
     return job.created_at_s if job.waiting_since_s is None else job.waiting_since_s
 
 
-def _waiting_pods(pods: list[PodView]) -> tuple[WaitingPods, ...]:
+def _waiting_pods(pods: Sequence[PodView]) -> tuple[WaitingPods, ...]:
     by_owner: dict[tuple[str, str], list[PodView]] = {}
     for pod in pods:
         if pod.role == "external" and not pod.node and not pod.is_leaving:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from autoscaler.clusters.kubernetes.objects.fields import controller_of, integer, text
-from autoscaler.views.documents import ClusterDocuments
+from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, integer, text
 from autoscaler.views.pod_view import PodView
 
 
@@ -23,14 +22,14 @@ class DeploymentView:
     waiting_since_s: float | None
 
 
-def deployment_views(documents: ClusterDocuments, pods: Iterable[PodView]) -> tuple[DeploymentView, ...]:
+def deployment_views(deployments: Iterable[Raw], pods: Iterable[PodView]) -> tuple[DeploymentView, ...]:
     """Return the Deployments that no other object owns: a job's masters belong to the job."""
     by_owner: dict[str, list[PodView]] = {}
     for pod in pods:
         if pod.role == "external":
             by_owner.setdefault(pod.owner, []).append(pod)
     found = []
-    for raw in documents.deployments:
+    for raw in deployments:
         if controller_of(raw):
             continue
         namespace, name = text(raw, "metadata", "namespace"), text(raw, "metadata", "name")

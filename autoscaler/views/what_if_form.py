@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from autoscaler.domain import Fairness, NodeName, Resources, WorkloadName
+from autoscaler.domain import (
+    Fairness,
+    Job,
+    JobName,
+    MasterSpec,
+    NodeName,
+    Resources,
+    Shape,
+    TrainerSpec,
+    WorkloadName,
+)
 from autoscaler.planner.counterfactual import PlanInputs, edits
 from autoscaler.planner.counterfactual.increments import format_increment
 from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse_memory_bytes
@@ -15,7 +26,22 @@ DEFAULT_POD_LIMIT: Final = 110  # the kubelet's
 MOST_NODES: Final = 1_000
 MOST_REPLICAS: Final = 10_000
 MOST_AMOUNT: Final = 1_000_000  # millicores of a node
-FORM_FIELDS: Final = frozenset({"deployment", "replicas", "remove", "add", "cpu", "memory", "gpu", "idle"})
+MOST_TRAINERS: Final = 1_000  # of another job
+MASTER_CPU_M: Final = 100  # of another job: what an idle master needs
+MASTER_MEMORY_BYTES: Final = 128 << 20
+FORM_FIELDS: Final = frozenset(
+    {"deployment", "replicas", "remove", "add", "cpu", "memory", "gpu", "idle"}
+    | {"job_min", "job_max", "job_cpu", "job_memory", "job_gpu"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnotherJob:
+    """A job that nobody has submitted: so many trainers, each of this shape, with the class that most jobs have."""
+
+    low: int
+    high: int
+    trainer: Resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +54,7 @@ class WhatIfChanges:
     web: tuple[tuple[WorkloadName, int], ...] = ()
     reclaims_idle: bool = False
     fairness: Fairness | None = None  # None: that of the policy
+    job: AnotherJob | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -59,7 +86,30 @@ def apply_changes(inputs: PlanInputs, changes: WhatIfChanges) -> tuple[PlanInput
     if changes.fairness is not None:
         inputs = replace(inputs, policy=replace(inputs.policy, fairness=changes.fairness))
         words.append(f"policy.fairness {changes.fairness}")
+    if changes.job is not None:
+        inputs = edits.with_submission(inputs, another_job(inputs, changes.job))
+        sizes = f"{changes.job.low} to {changes.job.high} trainers"
+        words.append(f"another job of {sizes} of {format_shape(changes.job.trainer)}")
     return inputs, words
+
+
+def another_job(inputs: PlanInputs, asked: AnotherJob) -> Job:
+    """Return the job under a name that no other has, with a small master."""
+    known, number = {job.name for job in inputs.view.jobs}, 1
+    while (name := JobName(f"another-job-{number}")) in known:
+        number += 1
+    priorities = Counter(job.priority for job in inputs.view.jobs)
+    priority = priorities.most_common(1)[0][0] if priorities else 0
+    counts_pods = any("pods" in dict(node.allocatable.extended) for node in inputs.view.nodes)
+    beside = (("pods", 1),) if counts_pods else ()
+    trainer = replace(asked.trainer, extended=beside)
+    master = Resources(cpu_milli=MASTER_CPU_M, memory_bytes=MASTER_MEMORY_BYTES, extended=beside)
+    return Job(
+        name=name,
+        trainer=TrainerSpec(shape=Shape(requests=trainer), min_replicas=asked.low, max_replicas=asked.high),
+        master=MasterSpec(shape=Shape(requests=master)),
+        priority=priority,
+    )
 
 
 def format_shape(shape: Resources) -> str:
@@ -71,11 +121,13 @@ def format_shape(shape: Resources) -> str:
 class WhatIfView:
     """An answer.  `answer`: as `edl what-if -o json` prints it; None and `problem` where there is none.
 
-    `nodes` and `deployments`: the names that may be asked about; `problems`: what was wrong in the form, by field.
+    `made_by`: says of what it was made, and what was not known; `nodes` and `deployments`: the names that may be asked
+    about; `problems`: what was wrong in the form, by field.
     """
 
     answer: Mapping[str, Any] | None
     problem: str = ""
+    made_by: str = ""
     nodes: tuple[str, ...] = ()
     deployments: tuple[str, ...] = ()
     problems: tuple[tuple[str, str], ...] = ()
@@ -110,6 +162,18 @@ def read_form(query: Mapping[str, str], inputs: PlanInputs) -> tuple[WhatIfChang
         gpu_count=amount("gpu", parse_count, 1_000),
         extended=(("pods", DEFAULT_POD_LIMIT),),
     )
+    low, high = amount("job_min", parse_count, MOST_TRAINERS), amount("job_max", parse_count, MOST_TRAINERS)
+    trainer = Resources(
+        cpu_milli=amount("job_cpu", parse_cpu_m, MOST_AMOUNT),
+        memory_bytes=amount("job_memory", parse_memory_bytes, 1 << 50),
+        gpu_count=amount("job_gpu", parse_count, 1_000),
+    )
+    is_job = bool(low or high)
+    if is_job and not 1 <= low <= high:
+        problems.append(("job_max", "1 <= at least <= at most"))
+        is_job = False
+    if is_job and not (trainer.cpu_milli and trainer.memory_bytes):
+        problems.append(("job_cpu", "trainers need cores and memory"))
     replicas = amount("replicas", parse_count, MOST_REPLICAS)
     if count and not problems and not (shape.cpu_milli and shape.memory_bytes):
         problems.append(("cpu", "new nodes need cores and memory"))
@@ -119,5 +183,6 @@ def read_form(query: Mapping[str, str], inputs: PlanInputs) -> tuple[WhatIfChang
         added=(count, shape) if count else None,
         web=((web, replicas),) if is_web else (),
         reclaims_idle=query.get("idle") == "on",
+        job=AnotherJob(low=low, high=high, trainer=trainer) if is_job else None,
     )
     return changes, tuple(problems)

@@ -168,7 +168,7 @@ async def _serve(pipe: Connection) -> None:
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=512))
         app = PageApp(source, ClusterAccess(viewers), PageSettings(hosts=LOOPBACK_HOSTS))
         await stack.enter_async_context(serving(app, listening))
-        while source.documents() is None:  # noqa: ASYNC110 - once, at the start
+        while not app.is_warm:  # noqa: ASYNC110 - once, at the start: before that the process is not ready
             await asyncio.sleep(0.1)
         await asyncio.to_thread(pipe.send, (listening.getsockname()[1], os.getpid()))
         number = 0

@@ -6,6 +6,7 @@ import pytest
 
 from autoscaler.page import live_stream, sampler
 from autoscaler.views.documents import ClusterDocuments
+from tests.browser.accessibility import problems_of
 from tests.harness.page_cluster import (
     NOW_S,
     FixedSource,
@@ -203,6 +204,11 @@ def test_ten_thousand_nodes_are_a_picture_and_a_table(serve, open_page):
     expect(page.get_by_role("row").filter(has_text="big").first).to_contain_text("40000 GPUs")
     page.locator(".heat rect").first.hover()
     expect(page.locator("#told")).to_contain_text("node-00000 to node-00009, 100% in use")
+    page.mouse.move(0, 0)
+    page.locator(".heat").focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft"):
+        page.keyboard.press(key)
+    expect(page.locator("#told")).to_contain_text("node-00400 to node-00409, 100% in use")
     assert page.evaluate("document.querySelectorAll('*').length") < 5_000
 
 
@@ -326,6 +332,8 @@ def test_what_a_screen_reader_needs_is_there(served, open_page, path):
     """Names of everything that has the focus, headed tables and pictures, headings in order, unique ids."""
     page = open_page(served.address)
     page.goto(served.base + path)
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    assert problems_of(page) == []
     found = page.evaluate(
         """() => {
           const wrong = [];
@@ -349,3 +357,26 @@ def test_what_a_screen_reader_needs_is_there(served, open_page, path):
         }"""
     )
     assert found == []
+
+
+def test_the_check_of_accessibility_finds_what_is_wrong(served, open_page):
+    """Each rule, on a page of which one thing is broken."""
+    page = open_page(served.address)
+    page.goto(served.base + "/what-if")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    broken = {
+        "document.querySelector('nav').removeAttribute('aria-label')": "a navigation without a name",
+        "document.querySelector('h1').outerHTML = '<h3>What if</h3>'": "heading 3 after 0",
+        "document.querySelector('header').remove()": "0 landmarks banner",
+        "document.querySelector('button').textContent = ''": "a button without a name",
+        "for (const one of document.querySelectorAll('select')) one.closest('label').replaceWith(one)": (
+            "a combobox without a name"
+        ),
+        "document.documentElement.lang = ''": "the language of the page is not told",
+    }
+    for script, told in broken.items():
+        page.reload()
+        expect(page.get_by_role("button", name="Ask")).to_be_visible()
+        assert told not in problems_of(page)
+        page.evaluate(script)
+        assert told in problems_of(page), script

@@ -91,6 +91,8 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
             "enabled": True,
             "replicas": 2,
             "hosts": ["page.example"],
+            "whatIf": True,
+            "prometheus": {"url": "http://prometheus.monitoring:9090", "labels": {"cluster": "prod"}},
             "audiences": ["edl-page"],
             "tls": {"secretName": "page-tls"},
             "ingress": {"enabled": True, "className": "nginx", "host": "edl.example", "tlsSecretName": "edl-tls"},

@@ -1,11 +1,18 @@
 """Every expression of dashboards and rules answers at a real Prometheus that scraped a real run."""
 
+import asyncio
 import re
 import time
 
 import pytest
 import yaml
 
+from autoscaler.cluster_page import prometheus_history
+from autoscaler.cluster_page.prometheus_history import PrometheusHistory
+from autoscaler.page.drawings.time_drawing import draw_time
+from autoscaler.views.documents import EVERYTHING
+from autoscaler.views.pod_view import NodeUnit
+from autoscaler.views.time_view import time_view
 from tests.chart.boards import BOARDS, queries, variables, with_values
 from tests.chart.exported import FILES
 from tests.chart.scraped_run import JOB, scraped_run
@@ -101,3 +108,22 @@ def test_a_job_that_fails_at_each_start_is_alerted(prometheus):
         return {one["labels"]["job"] for one in told if one["labels"]["alertname"] == "EdlJobCrashLoops"}
 
     assert wait_for("the alert", alerts) == {"broken"}
+
+
+async def test_the_page_draws_the_past_from_it(prometheus, monkeypatch):
+    """Samples a second apart of a real run: what web and the job held is what was in use, within what was there."""
+    monkeypatch.setattr(prometheus_history, "POINTS", 3_000)
+    async with asyncio.timeout(BUDGET_S):
+        while True:
+            history = PrometheusHistory(prometheus.url, {}, clock=time.monotonic)
+            samples = await history.samples("hour", NodeUnit.CORES, now_s=time.time())
+            if len(samples) > 1 and any(owner == f"default/{JOB}" for owner, _ in samples[-1].jobs):
+                break
+            await asyncio.sleep(1)
+    last = samples[-1]
+    assert last.web == 500
+    assert last.web + sum(amount for _, amount in last.jobs) == last.used <= last.capacity
+    assert last.wanted >= last.used + 64_000, "the job that fits nowhere wants a trainer of 64 cores at least"
+    assert (last.web_wanted, last.web_running) == (1, 1)
+    view = time_view(samples, [], EVERYTHING, span="hour", origin=history.name)
+    assert draw_time(view, {}) is not None

@@ -17,6 +17,9 @@ from autoscaler.cli.exit_codes import CommandError, Exit
 @click.option("--title", default="Kubernetes", show_default=True, help="Name of the cluster, for people.")
 @click.option("--namespaces", default="", help="Comma-separated namespaces to show (default: all).")
 @click.option("--audiences", default="", help="Comma-separated audiences of tokens (default: the API server's).")
+@click.option("--policy", default="", help="NAMESPACE/NAME of the policy's ConfigMap: answer what-if questions by it.")
+@click.option("--prometheus", default="", help="Address of a Prometheus that scrapes EDL: draw the past from it.")
+@click.option("--prometheus-labels", default="", help="NAME=VALUE,...: labels of this cluster's series there.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), default=None, help="Certificate: serve HTTPS.")
 @click.option("--tls-key", type=click.Path(path_type=Path), default=None, help="Key of the certificate.")
 @click.option(
@@ -35,10 +38,16 @@ def page_server(*, log_level: str, **options: Any) -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
     import asyncio  # noqa: PLC0415 - not for --help
 
+    from autoscaler.cli.kubernetes.kept_snapshot import KeptSnapshot  # noqa: PLC0415 - with it
     from autoscaler.cluster_page.page_process import PageProcessSettings, run_page_process  # noqa: PLC0415 - with it
+    from autoscaler.cluster_page.prometheus_history import labels_of  # noqa: PLC0415 - with it
     from autoscaler.errors import AutoscalerError  # noqa: PLC0415 - with it
     from autoscaler.operator.process.main import set_up_logs  # noqa: PLC0415 - with it
 
+    try:
+        labels = labels_of(_names(options["prometheus_labels"]))
+    except AutoscalerError as error:
+        raise CommandError(Exit.USAGE, str(error)) from None
     settings = PageProcessSettings(
         listen=_address("--listen", options["listen"]),
         probes=_address("--probes", options["probes"]),
@@ -49,12 +58,15 @@ def page_server(*, log_level: str, **options: Any) -> None:
         kubeconfig=options["kubeconfig"],
         certificate=options["tls_cert"],
         key=options["tls_key"],
+        policy=_object("--policy", options["policy"]) if options["policy"] else None,
+        prometheus=options["prometheus"] or None,
+        prometheus_labels=labels,
     )
     if (settings.certificate is None) != (settings.key is None):
         raise CommandError(Exit.USAGE, "--tls-cert and --tls-key go together")
     set_up_logs(log_level)
     try:
-        asyncio.run(run_page_process(settings))
+        asyncio.run(run_page_process(settings, KeptSnapshot(settings.policy)))
     except AutoscalerError as error:
         raise CommandError(Exit.FAILED, str(error)) from None
 
@@ -68,3 +80,10 @@ def _address(option: str, text: str) -> tuple[str, int]:
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise CommandError(Exit.USAGE, f"{option} {text}: write HOST:PORT, as in 0.0.0.0:8090")
     return host.strip("[]"), int(port)
+
+
+def _object(option: str, text: str) -> tuple[str, str]:
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or "/" in name:
+        raise CommandError(Exit.USAGE, f"{option} {text}: write NAMESPACE/NAME, as in edl-system/edl-policy")
+    return namespace, name

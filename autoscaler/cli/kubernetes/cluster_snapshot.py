@@ -97,10 +97,29 @@ class ClusterSnapshot:
     classes: PriorityClasses
 
 
-async def read_cluster_snapshot(api: Api, *, title: str, now_s: float) -> ClusterSnapshot:
-    """The snapshot at `now_s` (Unix time, the cluster's clock here).  Raises ClusterError and CommandError."""
+async def read_cluster_snapshot(
+    api: Api, *, title: str, now_s: float, policy: tuple[str, str] | None = None
+) -> ClusterSnapshot:
+    """The snapshot at `now_s` (Unix time, the cluster's clock here).  Raises ClusterError and CommandError.
+
+    `policy`: namespace and name of the ConfigMap with the operator's policy; None: it is looked for.
+    """
     listings, notes = await _list_all(api)
-    setup = await find_setup(api)
+    setup = await find_setup(api, policy)
+    store, views, view = await asyncio.to_thread(_make_view, listings, setup, now_s)  # seconds, in a large cluster
+    view = view.evolve(idle_pods=await _list_idle_pods(api, view, store, now_s))
+    wrong = [f"tj/{name} is left out: {error}" for name, error in views.jobs.invalid.items()]
+    wrong += [f"tj/{name} gets no pods: {why}" for name, why in views.jobs.refused.items()]
+    made_by = f"{title}; {NO_HISTORY}; {setup.note}"
+    snapshot = SnapshotContent(made_by=made_by, now_s=now_s, policy=setup.policy, view=view)
+    return ClusterSnapshot(
+        snapshot=snapshot, origin=(NO_HISTORY, setup.note), omissions=(*notes, *wrong), classes=views.classes
+    )
+
+
+def _make_view(
+    listings: Mapping[Kind, Listing], setup: OperatorSetup, now_s: float
+) -> tuple[ObjectCache, ViewBuilder, ClusterView]:
     errors = JobErrors(lambda: now_s)
     store = ObjectCache(errors)
     for kind, listing in listings.items():
@@ -115,15 +134,7 @@ async def read_cluster_snapshot(api: Api, *, title: str, now_s: float) -> Cluste
         elastic_servers=setup.elastic_servers,
         moves_servers=setup.moves_servers,
     )
-    view = views.build(now_s)
-    view = view.evolve(idle_pods=await _list_idle_pods(api, view, store, now_s))
-    wrong = [f"tj/{name} is left out: {error}" for name, error in views.jobs.invalid.items()]
-    wrong += [f"tj/{name} gets no pods: {why}" for name, why in views.jobs.refused.items()]
-    made_by = f"{title}; {NO_HISTORY}; {setup.note}"
-    snapshot = SnapshotContent(made_by=made_by, now_s=now_s, policy=setup.policy, view=view)
-    return ClusterSnapshot(
-        snapshot=snapshot, origin=(NO_HISTORY, setup.note), omissions=(*notes, *wrong), classes=views.classes
-    )
+    return store, views, views.build(now_s)
 
 
 async def _list_idle_pods(api: Api, view: ClusterView, store: ObjectCache, now_s: float) -> tuple[IdlePod, ...]:
@@ -176,10 +187,13 @@ def facts_of(job: KubeJob, raw: Raw, pods: Iterable[Raw], *, has_master: bool, n
     )
 
 
-async def find_setup(api: Api) -> OperatorSetup:
-    """The operator's policy and its switches for servers, or the defaults, and a note on where they come from."""
+async def find_setup(api: Api, named: tuple[str, str] | None = None) -> OperatorSetup:
+    """The operator's policy and its switches for servers, or the defaults, and a note on where they come from.
+
+    `named`: namespace and name of the ConfigMap; None: it is looked for.
+    """
     try:
-        found = await _policies(api)
+        found = await _policies(api) if named is None else await _named_policy(api, *named)
     except ClusterError as error:
         return OperatorSetup(note=f"the default policy is used: the operator's cannot be read ({error})")
     if not found:
@@ -203,9 +217,13 @@ async def _policies(api: Api) -> list[Raw]:
     try:
         items = (await api.list(CONFIG_MAPS, Scope(labels=POLICY_LABELS))).items
     except ForbiddenError:
-        namespace, name = POLICY
-        items = (await api.get(CONFIG_MAPS, name, namespace=namespace),)
+        return await _named_policy(api, *POLICY)
     return [raw for raw in items if text(raw, "data", POLICY_KEY)]
+
+
+async def _named_policy(api: Api, namespace: str, name: str) -> list[Raw]:
+    raw = await api.get(CONFIG_MAPS, name, namespace=namespace)
+    return [raw] if text(raw, "data", POLICY_KEY) else []
 
 
 def _load(written: str) -> Mapping[str, Any]:

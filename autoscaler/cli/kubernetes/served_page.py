@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.api_errors import to_command_error
-from autoscaler.cli.kubernetes.cluster_snapshot import read_cluster_snapshot
+from autoscaler.cli.kubernetes.kept_snapshot import KeptSnapshot
 from autoscaler.cli.kubernetes.kubeconfig import ClusterTarget, find_cluster
 from autoscaler.cluster_page.cluster_access import IN_CLUSTER_VIEW
 from autoscaler.cluster_page.cluster_source import ClusterSource
@@ -21,13 +19,9 @@ from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
 from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import OWN_ACCESS_REVIEWS
 from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
-from autoscaler.errors import ClusterError, PermanentError
+from autoscaler.errors import ClusterError
 from autoscaler.page.page_server import serve_locally
-from autoscaler.snapshots import SnapshotContent
 from master.api.host.log_lines import escape_controls
-
-SNAPSHOT_KEPT_S: Final = 15.0
-"""A snapshot lists the whole cluster: a page that stays open must not do that all the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,21 +77,3 @@ async def choose_namespaces(api: Api, shown: ShownNamespaces, own: str) -> tuple
         if not parse_access_review(await api.create(OWN_ACCESS_REVIEWS, own_access_review(right))):
             return (own,)
     return ()
-
-
-class KeptSnapshot:
-    """Reads what a plan depends on, as `edl snapshot save` does, and keeps it for a while."""
-
-    def __init__(self) -> None:
-        self._found: SnapshotContent | None = None
-        self._read_at_s = 0.0
-
-    async def __call__(self, api: Api, title: str) -> SnapshotContent:
-        """Return the snapshot.  Raises ClusterError."""
-        if self._found is None or time.monotonic() - self._read_at_s >= SNAPSHOT_KEPT_S:
-            try:
-                self._found = (await read_cluster_snapshot(api, title=title, now_s=time.time())).snapshot
-            except CommandError as error:
-                raise PermanentError(error.message) from None
-            self._read_at_s = time.monotonic()
-        return self._found

@@ -149,14 +149,35 @@ function tellAges() {
 
 // ---- what is pointed at, or has the focus --------------------------------------------------------------------------
 
-function tell(event) {
-  const found = event.target.closest?.("[data-told]");
+let pointed = -1; // the cell of the heat picture that the arrow keys have reached
+
+function tellOf(found) {
   const told = document.getElementById("told");
-  if (found && told) told.textContent = found.dataset.told;
+  if (found && told) told.textContent = found.querySelector("title").textContent;
+}
+
+function tell(event) {
+  tellOf(event.target.closest?.(".column a, .heat rect"));
+}
+
+function point(event) {
+  const heat = event.target.closest?.(".heat");
+  if (!heat) return;
+  const row = Number(heat.dataset.row);
+  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -row, ArrowDown: row }[event.key];
+  if (!step) return;
+  event.preventDefault();
+  const cells = heat.querySelectorAll("rect");
+  if (pointed < 0) pointed = 0;
+  else if (cells[pointed + step]) pointed += step;
+  for (const one of heat.querySelectorAll(".pointed")) one.classList.remove("pointed");
+  cells[pointed].classList.add("pointed");
+  tellOf(cells[pointed]);
 }
 
 live.addEventListener("pointerover", tell);
 live.addEventListener("focusin", tell);
+live.addEventListener("keydown", point);
 document.getElementById("noscript").hidden = true;
 readClock();
 setInterval(tellAges, 1000);

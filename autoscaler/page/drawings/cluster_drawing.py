@@ -15,6 +15,9 @@ from autoscaler.views.pod_view import NodeUnit, PodView, Use, amount_in
 MOST_COLUMNS: Final = 64
 """More nodes are drawn as cells."""
 
+MOST_BLOCKS: Final = 1_500
+"""Pods that are drawn, each as a link of its own: nodes with more are drawn as cells too."""
+
 MOST_CELLS: Final = 1_000
 """More nodes share cells."""
 
@@ -64,24 +67,32 @@ class HeatCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDrawing:
-    """Columns for few nodes, cells for many; `cell_nodes`: so many nodes share a cell."""
+    """Columns for few nodes, cells for many; `cell_nodes`: so many nodes share a cell, `cells_a_row` stand in a row."""
 
     columns: tuple[NodeColumn, ...] = ()
     cells: tuple[HeatCell, ...] = ()
     width: float = 0.0
     height: float = 0.0
     cell_nodes: int = 1
+    cells_a_row: int = _CELLS_A_ROW
 
 
 def draw_cluster(picture: ClusterPicture, colours: Mapping[str, int]) -> ClusterDrawing:
     """Return the drawing of all nodes."""
-    if len(picture.nodes) <= MOST_COLUMNS:
+    if len(picture.nodes) <= MOST_COLUMNS and sum(len(node.pods) for node in picture.nodes) <= MOST_BLOCKS:
         return ClusterDrawing(columns=tuple(_column(node, colours, picture) for node in picture.nodes))
     shared = -(-len(picture.nodes) // MOST_CELLS)
     groups = [picture.nodes[at : at + shared] for at in range(0, len(picture.nodes), shared)]
     cells = tuple(_cell(number, nodes) for number, nodes in enumerate(groups))
     rows = -(-len(cells) // _CELLS_A_ROW)
     return ClusterDrawing(cells=cells, width=_CELLS_A_ROW * _CELL, height=rows * _CELL, cell_nodes=shared)
+
+
+def draw_bars(
+    holdings: Sequence[Holding], capacity: Iterable[tuple[NodeUnit, int]]
+) -> Sequence[tuple[NodeUnit, tuple[Block, ...]]]:
+    """Return a bar for each unit."""
+    return [(unit, draw_bar(holdings, unit, amount)) for unit, amount in capacity]
 
 
 def draw_bar(holdings: Sequence[Holding], unit: NodeUnit, capacity: int) -> tuple[Block, ...]:
@@ -156,8 +167,8 @@ def _cell(number: int, nodes: Sequence[NodeView]) -> HeatCell:
     used = sum(node.used for node in nodes)
     amounts = dict.fromkeys(Use, 0)
     for node in nodes:
-        for pod in node.pods:
-            amounts[pod.use] += amount_in(node.unit, pod.requests)
+        for use, amount in node.by_use:
+            amounts[use] += amount
     heat = min(_HEAT_STEPS, -(-used * _HEAT_STEPS // capacity))
     leading = max(amounts, key=lambda use: amounts[use]) if used else Use.FREE
     return HeatCell(

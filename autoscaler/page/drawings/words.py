@@ -11,7 +11,8 @@ ELLIPSIS: Final = "…"
 
 def plain(text: object) -> str:
     """Return the text with control and direction characters shown as escapes (`escape_controls`)."""
-    return escape_controls(str(text))
+    found = str(text)
+    return found if found.isprintable() else escape_controls(found)  # nearly all are, and that is known at once
 
 
 def shortened(text: str, length: int) -> str:

@@ -7,7 +7,7 @@ happens on the way, is the simulated cluster's subject.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
@@ -45,8 +45,11 @@ class Converged:
     is_reached: bool
 
 
-def converge(inputs: PlanInputs) -> Converged:
-    """Return where the cluster ends if nothing else happens; a stale view counts as one of now."""
+def converge(inputs: PlanInputs, *, goes_on: Callable[[], bool] = lambda: True) -> Converged:
+    """Return where the cluster ends if nothing else happens; a stale view counts as one of now.
+
+    `goes_on` is asked before each plan: once it says no, what was planned so far is returned as not reached.
+    """
     memo, policy = Memo(), without_windows(inputs.policy)
     leaving = [pod for pod in inputs.view.pods if pod.phase is PodPhase.TERMINATING]
     view = without_run_times(inputs.view).evolve(
@@ -59,6 +62,8 @@ def converge(inputs: PlanInputs) -> Converged:
     # Transfers come last: each repeats the whole water-filling, and early ones could be reversed.
     without_transfers = replace(policy, transfers_per_minute=0, transfers_percent_per_minute=0)
     for _ in range(ROUNDS):
+        if not goes_on():
+            break
         view = apply_plan(inputs, plan(inputs.view, without_transfers, inputs.now_s, memo=memo))
         if view is inputs.view:
             decided = plan(inputs.view, policy, inputs.now_s, memo=memo)

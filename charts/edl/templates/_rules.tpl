@@ -106,6 +106,25 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
   verbs: [create]
 {{- end }}
 
+{{/* What a plan depends on beside nodes and their GPUs, as in the role planner-view. */}}
+{{- define "edl.rules.page.planner" -}}
+- apiGroups: [""]
+  resources: [pods, namespaces, resourcequotas, limitranges]
+  verbs: [list]
+- apiGroups: [apps]
+  resources: [deployments, daemonsets, statefulsets]
+  verbs: [list]
+- apiGroups: [autoscaling]
+  resources: [horizontalpodautoscalers]
+  verbs: [list]
+- apiGroups: [scheduling.k8s.io]
+  resources: [priorityclasses]
+  verbs: [list]
+- apiGroups: [edl.dev]
+  resources: [trainingjobs]
+  verbs: [list]
+{{- end }}
+
 {{- define "edl.rules.page.namespace" -}}
 - apiGroups: [""]
   resources: [pods]

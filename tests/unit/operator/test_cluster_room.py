@@ -1,9 +1,27 @@
 """Room of the cluster as metrics: uses add up to what the nodes offer, and nothing stands on an operator that waits."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.domain import ClusterView, JobName, Node, NodeName, Pod, PodName, PodPhase, Resources, Role, Shape, Tier
+from autoscaler.domain import (
+    ClusterView,
+    Job,
+    JobName,
+    JobState,
+    MasterSpec,
+    Node,
+    NodeName,
+    Pod,
+    PodName,
+    PodPhase,
+    Resources,
+    Role,
+    Shape,
+    Tier,
+    TrainerSpec,
+)
 from autoscaler.operator.cluster_room import NodeState, RoomUse, room_of
 from autoscaler.operator.metrics import Metrics
 
@@ -63,7 +81,8 @@ def test_room_is_told_by_tier_and_by_what_new_pods_may_take():
         RoomUse.CLOSED: 7,
     }
     assert room.nodes == {NodeState.OPEN: 1, NodeState.CORDONED: 1, NodeState.NOT_READY: 1}
-    assert room.waiting_pods == 1
+    assert (room.waiting_pods, room.pods, room.ready_pods) == (1, 3, 1)
+    assert room.held == {"team-a/digits": (2000, 2)}, "what stands on nodes that are there"
 
 
 @given(
@@ -84,6 +103,20 @@ def test_uses_add_up_to_what_the_nodes_offer(sizes, places):
     assert sum(room.nodes.values()) == len(nodes)
 
 
+def test_what_is_wanted_is_every_pod_and_the_maximum_of_each_active_job():
+    """As the page counts it: trainers that are there or wait are wanted once, and a job that is over wants none."""
+
+    def job(name, most, **more):
+        trainer = TrainerSpec(shape=Shape(requests=ONE), min_replicas=1, max_replicas=most, **more)
+        return Job(name=JobName(name), trainer=trainer, master=MasterSpec(shape=Shape(requests=ONE), replicas=1))
+
+    over = replace(job("team-a/over", 9), state=JobState.OVER)
+    jobs = (job("team-a/digits", 5), job("team-a/pinned", 8, pinned_replicas=2), over)
+    pods = (pod(0, Tier.CORE, "a"), pod(1, Tier.SURPLUS, None), pod(2, Tier.EXTERNAL, None))
+    room = room_of(replace(view((node("a"),), pods), jobs=jobs))
+    assert room.wanted == (1000 * (5 + 2 + 1), 5 + 2 + 1)
+
+
 def test_a_view_that_changed_is_shown_and_one_who_leads_no_more_shows_none():
     """An operator that stands by has no series: two sources would add up to twice the room."""
     metrics = Metrics()
@@ -96,7 +129,15 @@ def test_a_view_that_changed_is_shown_and_one_who_leads_no_more_shows_none():
     assert 'edl_cluster_memory_bytes{use="surplus"} 1.073741824e+09' in told
     assert 'edl_cluster_nodes{state="open"} 1.0' in told
     assert 'edl_cluster_waiting_pods{of="others"} 0.0' in told
+    assert 'edl_cluster_wanted_gpus{of="all"} 1.0' in told
+    assert 'edl_job_held_gpus{job="digits",namespace="team-a"} 1.0' in told
+    assert 'edl_job_held_cpu_cores{job="digits",namespace="team-a"} 1.0' in told
+    metrics.room.show(view((node("a"),), revision=3))
+    assert "edl_job_held_gpus{" not in metrics.render().decode(), "the job has no pod any more"
+    metrics.room.show(view((node("a"),), (pod(0, Tier.SURPLUS, "a"),), revision=2))
     metrics.forget_jobs()
-    assert "edl_cluster_gpus{" not in metrics.render().decode()
+    told = metrics.render().decode()
+    assert "edl_cluster_gpus{" not in told
+    assert "edl_job_held_gpus{" not in told
     metrics.room.show(view((node("a"),), (pod(0, Tier.SURPLUS, "a"),), revision=2))
     assert 'edl_cluster_gpus{use="free"} 3.0' in metrics.render().decode()

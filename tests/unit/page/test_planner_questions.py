@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 
 from autoscaler.errors import TemporaryError
+from autoscaler.page import planner_questions
 from autoscaler.page.planner_questions import HELP_EVERY_S, KEPT_S, MOST_KEPT, MOST_WAITING, PlannerQuestions
 from autoscaler.views.job_view import job_view
 from autoscaler.views.what_if_form import WhatIfChanges
@@ -140,3 +141,55 @@ async def test_more_questions_than_may_wait_are_refused(questions_about):
     await asyncio.gather(*asked, return_exceptions=True)
     assert await questions._ask(1, slow) == "answer"
     assert slow.ended == MOST_WAITING
+
+
+async def test_a_question_that_takes_too_long_is_given_up_and_its_answer_kept(questions_about, monkeypatch):
+    """Its viewer is told so, and finds the answer where it is asked again."""
+    monkeypatch.setattr(planner_questions, "WAIT_LIMIT_S", 0.01)
+    questions = questions_about(FixedSource(demo_documents(), snapshot=snapshot_of_job()), Clock())
+    slow = SlowAnswers()
+    with pytest.raises(web.HTTPServiceUnavailable):
+        await questions._ask("slow", slow)
+    asked = questions._asked["slow"]
+    slow.go.set()
+    assert await asked == "answer"
+    assert await questions._ask("slow", slow) == "answer"
+    assert slow.ended == 1
+
+
+async def test_what_cannot_be_read_in_time_is_no_answer(questions_about, monkeypatch):
+    monkeypatch.setattr(planner_questions, "READ_LIMIT_S", 0.01)
+
+    class NeverRead(FixedSource):
+        async def snapshot(self):
+            await asyncio.Event().wait()
+
+    questions = questions_about(NeverRead(demo_documents()), Clock())
+    found = await questions.what_if(WhatIfChanges(reclaims_idle=True))
+    assert found.answer is None
+    assert found.problem.startswith("the cluster could not be read within")
+
+
+async def test_a_change_of_a_large_cluster_is_planned_within_its_time(questions_about, monkeypatch):
+    """Where the time is over before the cluster has settled, the answer says so, and is one all the same."""
+    monkeypatch.setattr(planner_questions, "ANSWER_LIMIT_S", 0.0)
+    questions = questions_about(FixedSource(demo_documents(), snapshot=snapshot_of_job()), Clock())
+    cut = await questions.what_if(WhatIfChanges(removed=("node-1",)))
+    assert cut.answer["is_converged"] is False
+    assert [one["name"] for one in cut.answer["jobs"]] == ["tj/team/digits-b"]
+    monkeypatch.undo()
+    whole = await questions_about(questions._source, Clock()).what_if(WhatIfChanges(removed=("node-1",)))
+    assert whole.answer["is_converged"] is True
+
+
+async def test_where_only_questions_are_answered_pages_ask_nothing():
+    """Nor is a question whose answer was kept shown beside."""
+    source = FixedSource(demo_documents(), snapshot=snapshot_of_job())
+    questions = PlannerQuestions(source, plans_unasked=False)
+    digits = job_view(job("digits-b"))
+    assert (await questions.outlook()).jobs == {}
+    assert (await questions.why(digits)).answer is None
+    assert await questions.help_for([digits]) == {}
+    assert source.snapshots == 0
+    assert (await questions.what_if(WhatIfChanges(removed=("node-1",)))).answer is not None
+    await questions.close()

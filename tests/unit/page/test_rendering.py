@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from autoscaler.page.keeping import make_form
-from autoscaler.page.page_app import event_of
+from autoscaler.page.live_stream import event_of
 from autoscaler.page.pages import PAGES, Reading
 from autoscaler.page.planner_questions import PlannerQuestions
 from autoscaler.page.rendering import environment, render_live, render_notice, render_page
@@ -91,6 +91,7 @@ async def shown(page, source, *, arguments=(), query=(), whole=True, rights=EVER
         source=source,
         questions=PlannerQuestions(source),
         rings=rings,
+        history=None,
         documents=source.documents(),
         rights=rights,
         arguments=dict(arguments),

@@ -3,6 +3,7 @@
 import pytest
 
 from autoscaler.domain import Resources, Shape, Workload, WorkloadName
+from autoscaler.page.planner_questions import what_if_of
 from autoscaler.planner.counterfactual import PlanInputs
 from autoscaler.views.what_if_form import apply_changes, read_form
 from tests.harness.page_cluster import snapshot_of_job
@@ -44,8 +45,30 @@ def test_all_changes_are_made_and_told(inputs):
         ({"add": "1", "cpu": "<b>", "memory": "1Gi"}, "cpu"),
         ({"add": "1", "cpu": "1"}, "cpu"),
         ({"add": "1", "cpu": "1", "memory": "9" * 400}, "memory"),
+        ({"job_min": "2", "job_max": "1", "job_cpu": "1", "job_memory": "1Gi"}, "job_max"),
+        ({"job_max": "4", "job_cpu": "1", "job_memory": "1Gi"}, "job_max"),
+        ({"job_min": "1", "job_max": "4", "job_memory": "1Gi"}, "job_cpu"),
+        ({"job_min": "1", "job_max": "9999", "job_cpu": "1", "job_memory": "1Gi"}, "job_max"),
+        ({"job_min": "1", "job_max": "4", "job_cpu": "1", "job_memory": "x"}, "job_memory"),
     ],
 )
 def test_a_wrong_field_is_named_and_nothing_is_asked_of_it(inputs, form, field):
     _, problems = read_form(form, inputs)
     assert field in dict(problems)
+
+
+def test_another_job_is_one_more_of_the_class_that_most_have(inputs):
+    """Under a name that is free, and with what it needs beside its trainers."""
+    form = {"job_min": "2", "job_max": "3", "job_cpu": "500m", "job_memory": "1Gi", "job_gpu": ""}
+    changes, problems = read_form(form, inputs)
+    changed, words = apply_changes(inputs, changes)
+    assert problems == ()
+    assert words == ["another job of 2 to 3 trainers of 500m cpu, 1Gi memory"]
+    (old,) = inputs.view.jobs
+    new = next(job for job in changed.view.jobs if job.name != old.name)
+    assert (new.trainer.min_replicas, new.trainer.max_replicas, new.priority) == (2, 3, old.priority)
+    found = what_if_of(inputs, changes, lambda: 0.0)
+    sizes = {row["name"]: (row["before"], row["after"]) for row in found.answer["jobs"]}
+    assert sizes[f"tj/{new.name}"] == (None, 3)
+    again, _ = apply_changes(changed, changes)
+    assert len(again.view.jobs) == 3
