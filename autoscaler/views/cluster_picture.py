@@ -12,6 +12,7 @@ from typing import Final
 from autoscaler.clusters.kubernetes.objects.fields import Raw, created_at_s, key_of, part, text
 from autoscaler.clusters.kubernetes.objects.resource_amounts import amounts_of, to_resources
 from autoscaler.views.documents import ClusterDocuments
+from autoscaler.views.node_pools import pool_of
 from autoscaler.views.object_states import node_state
 from autoscaler.views.pod_view import NodeUnit, PodView, Use, all_pods, amount_in
 from autoscaler.views.view_memo import ViewMemo
@@ -34,6 +35,7 @@ class NodeView:
     used: int
     by_use: tuple[tuple[Use, int], ...]
     pods: tuple[PodView, ...]  # in the order of their drawing: web, core, surplus
+    pool: str = ""  # `node_pools`
 
     @property
     def free(self) -> int:
@@ -146,6 +148,7 @@ def _empty_node(raw: Raw) -> NodeView:
         used=0,
         by_use=(),
         pods=(),
+        pool=pool_of(raw),
     )
 
 

@@ -212,6 +212,24 @@ def test_ten_thousand_nodes_are_a_picture_and_a_table(serve, open_page):
     assert page.evaluate("document.querySelectorAll('*').length") < 5_000
 
 
+def test_many_nodes_are_drawn_by_pool(serve, open_page):
+    """Each field tells its pool's use, and has a place of its own for the arrow keys."""
+    pools = {"a100": ("g", 8, 50), "web": ("c", 0, 45)}
+    nodes = tuple(
+        node(f"{letter}-{n:02}", gpus=gpus, labels={"karpenter.sh/nodepool": pool})
+        for pool, (letter, gpus, count) in pools.items()
+        for n in range(count)
+    )
+    page = open_page(serve(FixedSource(ClusterDocuments(now_s=NOW_S, nodes=nodes))).address)
+    expect(page.get_by_role("heading", level=3, name="Pool a100 50 nodes, 0% of 400 GPUs in use")).to_be_visible()
+    expect(page.get_by_role("heading", level=3, name="Pool web 45 nodes, 0% of 180 cores in use")).to_be_visible()
+    for pool, told in (("a100", "g-40"), ("web", "c-40")):
+        page.get_by_role("img", name=f"Use of the nodes of pool {pool}").focus()
+        for key in ("ArrowRight", "ArrowDown", "ArrowDown"):
+            page.keyboard.press(key)
+        expect(page.locator("#told")).to_contain_text(told)
+
+
 def test_nothing_there_is_said_in_words(serve, open_page):
     empty = serve(FixedSource(ClusterDocuments(now_s=NOW_S)))
     page = open_page(empty.address)

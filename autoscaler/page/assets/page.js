@@ -149,7 +149,7 @@ function tellAges() {
 
 // ---- what is pointed at, or has the focus --------------------------------------------------------------------------
 
-let pointed = -1; // the cell of the heat picture that the arrow keys have reached
+const pointed = new WeakMap(); // by heat picture: the cell that the arrow keys have reached
 
 function tellOf(found) {
   const told = document.getElementById("told");
@@ -168,11 +168,12 @@ function point(event) {
   if (!step) return;
   event.preventDefault();
   const cells = heat.querySelectorAll("rect");
-  if (pointed < 0) pointed = 0;
-  else if (cells[pointed + step]) pointed += step;
+  const before = pointed.get(heat), next = before + step;
+  const at = cells[next] ? next : cells[before] ? before : 0;
+  pointed.set(heat, at);
   for (const one of heat.querySelectorAll(".pointed")) one.classList.remove("pointed");
-  cells[pointed].classList.add("pointed");
-  tellOf(cells[pointed]);
+  cells[at].classList.add("pointed");
+  tellOf(cells[at]);
 }
 
 live.addEventListener("pointerover", tell);

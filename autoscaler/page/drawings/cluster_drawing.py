@@ -1,6 +1,4 @@
-"""The cluster as a picture: a column for each node with a block for each pod; for many nodes a cell for each, or for
-some of them together, coloured by how much of it is in use.
-"""
+"""The cluster as a picture: a column for each node with a block for each pod; many nodes are cells (`heat_drawing`)."""
 
 from __future__ import annotations
 
@@ -8,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from autoscaler.page.drawings.words import shortened
+from autoscaler.page.drawings.heat_drawing import CELLS_A_ROW, PoolField, draw_pools, nodes_to_a_cell
+from autoscaler.page.drawings.words import format_amount, shortened
 from autoscaler.views.cluster_picture import ClusterPicture, Holding, NodeView
 from autoscaler.views.pod_view import NodeUnit, PodView, Use, amount_in
 
@@ -18,17 +17,11 @@ MOST_COLUMNS: Final = 64
 MOST_BLOCKS: Final = 1_500
 """Pods that are drawn, each as a link of its own: nodes with more are drawn as cells too."""
 
-MOST_CELLS: Final = 1_000
-"""More nodes share cells."""
-
 WIDTH: Final = 100.0
 HEIGHT: Final = 160.0
 _LABEL_HEIGHT: Final = 13.0  # of a block that has room for its name
 _LABEL_LENGTH: Final = 15
-_CELLS_A_ROW: Final = 40
-_CELL: Final = 18.0
 _BAR_WIDTH: Final = 1_000.0
-_HEAT_STEPS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,37 +48,23 @@ class NodeColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeatCell:
-    """One node, or several, as a cell of the heat picture."""
-
-    x: float
-    y: float
-    size: float
-    style: str
-    title: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDrawing:
-    """Columns for few nodes, cells for many; `cell_nodes`: so many nodes share a cell, `cells_a_row` stand in a row."""
+    """Columns for few nodes, fields of cells for many.
+
+    `cell_nodes`: so many nodes share a cell; `cells_a_row`: so many cells stand in a row.
+    """
 
     columns: tuple[NodeColumn, ...] = ()
-    cells: tuple[HeatCell, ...] = ()
-    width: float = 0.0
-    height: float = 0.0
+    pools: tuple[PoolField, ...] = ()
     cell_nodes: int = 1
-    cells_a_row: int = _CELLS_A_ROW
+    cells_a_row: int = CELLS_A_ROW
 
 
 def draw_cluster(picture: ClusterPicture, colours: Mapping[str, int]) -> ClusterDrawing:
     """Return the drawing of all nodes."""
     if len(picture.nodes) <= MOST_COLUMNS and sum(len(node.pods) for node in picture.nodes) <= MOST_BLOCKS:
         return ClusterDrawing(columns=tuple(_column(node, colours, picture) for node in picture.nodes))
-    shared = -(-len(picture.nodes) // MOST_CELLS)
-    groups = [picture.nodes[at : at + shared] for at in range(0, len(picture.nodes), shared)]
-    cells = tuple(_cell(number, nodes) for number, nodes in enumerate(groups))
-    rows = -(-len(cells) // _CELLS_A_ROW)
-    return ClusterDrawing(cells=cells, width=_CELLS_A_ROW * _CELL, height=rows * _CELL, cell_nodes=shared)
+    return ClusterDrawing(pools=draw_pools(picture.nodes), cell_nodes=nodes_to_a_cell(len(picture.nodes)))
 
 
 def draw_bars(
@@ -112,16 +91,6 @@ def draw_bar(holdings: Sequence[Holding], unit: NodeUnit, capacity: int) -> tupl
 def style_of(use: Use, colour: int | None) -> str:
     """Return the classes of something that is used so: a job's colour counts for its core and its surplus."""
     return f"use-{use.value}" if colour is None else f"use-{use.value} job-{colour}"
-
-
-def format_amount(unit: NodeUnit, amount: int) -> str:
-    """`2.5` cores, or `4` GPUs."""
-    return format_cpu_cores(amount) if unit is NodeUnit.CORES else f"{amount // 1000}"
-
-
-def format_cpu_cores(milli: int) -> str:
-    """Cores with as many digits as they have."""
-    return f"{milli / 1000:g}"
 
 
 def _column(node: NodeView, colours: Mapping[str, int], picture: ClusterPicture) -> NodeColumn:
@@ -159,30 +128,3 @@ def pod_label(pod: PodView) -> str:
     name = pod.owner.partition("/")[2] or pod.name
     suffix = {"trainer": f" {pod.ordinal}", "server": f" s{pod.ordinal}", "master": " m"}.get(pod.role.value, "")
     return shortened(name, _LABEL_LENGTH - len(suffix)) + suffix
-
-
-def _cell(number: int, nodes: Sequence[NodeView]) -> HeatCell:
-    row, column = divmod(number, _CELLS_A_ROW)
-    capacity = sum(node.capacity for node in nodes) or 1
-    used = sum(node.used for node in nodes)
-    amounts = dict.fromkeys(Use, 0)
-    for node in nodes:
-        for use, amount in node.by_use:
-            amounts[use] += amount
-    heat = min(_HEAT_STEPS, -(-used * _HEAT_STEPS // capacity))
-    leading = max(amounts, key=lambda use: amounts[use]) if used else Use.FREE
-    return HeatCell(
-        x=column * _CELL,
-        y=row * _CELL,
-        size=_CELL - 2,
-        style=f"use-{leading.value} heat-{heat}",
-        title=", ".join([_names(nodes), f"{used / capacity:.0%} in use", *_told(amounts, capacity)]),
-    )
-
-
-def _told(amounts: Mapping[Use, int], capacity: int) -> Iterable[str]:
-    return (f"{use.value} {amount / capacity:.0%}" for use, amount in amounts.items() if amount)
-
-
-def _names(nodes: Sequence[NodeView]) -> str:
-    return nodes[0].name if len(nodes) == 1 else f"{nodes[0].name} to {nodes[-1].name}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from autoscaler.page.drawings.cluster_drawing import format_amount
+from autoscaler.page.drawings.words import format_amount
 from autoscaler.views.journal import JournalLine
 from autoscaler.views.time_view import Layer, TimeView
 

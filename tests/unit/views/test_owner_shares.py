@@ -60,4 +60,4 @@ def test_a_few_nodes_with_too_many_pods_are_cells():
     pods = tuple(pod(f"p-{n}", on=f"node-{n % 20}", cpu="1m") for n in range(MOST_BLOCKS + 1))
     nodes = tuple(node(f"node-{n}") for n in range(20))
     drawing = draw_cluster(cluster_picture(ClusterDocuments(now_s=NOW_S, nodes=nodes, pods=pods)), {})
-    assert (len(drawing.cells), drawing.columns) == (20, ())
+    assert ([len(pool.cells) for pool in drawing.pools], drawing.columns) == ([20], ())
