@@ -1,6 +1,6 @@
 """Transactions on a job's durable records: each write of the core as one transaction with its comparisons.
 
-The problem: a new master relies on these ten values together.  So each write becomes one transaction that
+The problem: a new master relies on these eleven values together.  So each write becomes one transaction that
 compares what the core built on and changes it in one step.  A value that is compared changes and never comes back
 (lineage numbers and manifest ids are new each time), so a lost answer can be settled by reading.  A plain number may
 come back (4 servers, 2, 4 again), so its revision is compared (`number_key`).
@@ -31,6 +31,7 @@ from master.job.domain.durable_records import (
     MemberKey,
     RaiseLineage,
     RecordDataset,
+    RecordFinalSave,
     RecordGeneration,
     RecordQuarantine,
     RecordServers,
@@ -76,6 +77,7 @@ def durable_keys(keys: JobKeys) -> tuple[Key, ...]:
         *table,
         keys.servers,
         keys.generation,
+        keys.final_save,
     )
 
 
@@ -89,6 +91,7 @@ def parse_durable(snapshot: StoreSnapshot, keys: JobKeys, head: Manifest | None,
     """The durable state, with the manifest that `head_id` names.  Raises PermanentError for another EDL's records."""
     high_water, servers = snapshot.try_value(keys.high_water), snapshot.try_value(keys.servers)
     trainers = read_record(TrainersRecord, snapshot, keys.trainers)
+    final_save = snapshot.try_value(keys.final_save)
     return Durable(
         lineage=read_record(LineageRecord, snapshot, keys.lineage),
         dataset=read_record(DatasetRecord, snapshot, keys.dataset),
@@ -100,6 +103,7 @@ def parse_durable(snapshot: StoreSnapshot, keys: JobKeys, head: Manifest | None,
         backups=read_record(Backups, snapshot, keys.backups),
         servers=int(servers) if servers else None,
         generation=read_record(GenerationRecord, snapshot, keys.generation),
+        final_save=ManifestId(final_save.decode()) if final_save else None,
         origin=origin,
     )
 
@@ -141,6 +145,12 @@ def transaction_of(write: DurableWrite, keys: JobKeys, term: Term, *, number: En
                     _is_id(keys.head, write.head),
                     _is_record(keys.lineage, write.lineage),
                 ),
+            )
+        case RecordFinalSave():
+            return Transaction(
+                term=term,
+                writes=(Put(keys.final_save, write.manifest.encode()),),
+                require=(_is_id(keys.final_save, write.old), _is_id(keys.head, write.manifest)),
             )
         case RaiseLineage():
             route = (Put(keys.route, encode_document(write.route)),) if write.route else ()

@@ -58,7 +58,7 @@ def handle_declare(turn: GroupTurn, replica: Replica, message: Declare) -> None:
 
 def handle_recorded(turn: GroupTurn, write: RecordDataset) -> None:
     """The declaration is durable: all that declared it are answered.  What was said of another end is forgotten."""
-    turn.change(dataset=write.record, pending_declaration=None, final_saver=None, is_final_saved=False, told_end=())
+    turn.change(dataset=write.record, pending_declaration=None, final_saver=None, has_final_saved=False, told_end=())
     if write.old is not None:  # the trainers that had done more steps than head are gone
         left_out = write.old.dataset.everything - write.record.dataset.everything
         failures = clear_positions(turn.state.failures, left_out) if left_out else turn.state.failures

@@ -6,11 +6,11 @@ from master.api.messages.from_members import FinalSaved
 from master.api.messages.generations import GroupEnded
 from master.api.messages.to_members import Refused
 from master.group.group_state import GroupState, GroupTurn, Replica
-from master.job.domain.durable_records import MemberKey
+from master.job.domain.durable_records import MemberKey, RecordFinalSave
 
 
 def advance(turn: GroupTurn) -> None:
-    """FINAL to one whole replica, END to all once it has saved; a failed job is refused to all."""
+    """FINAL to one whole replica, END to all once it is durable that it has saved; a failed job is refused to all."""
     state = turn.state
     if state.failed:
         _tell_all(turn, Refused(field="job", message=state.failed))
@@ -20,6 +20,9 @@ def advance(turn: GroupTurn) -> None:
     if not owes_final_save(state):
         _tell_all(turn, GroupEnded())
         return
+    if state.has_final_saved:
+        _record_final_save(turn)
+        return
     saver = state.try_replica(state.final_saver) if state.final_saver else None
     if saver is None or saver.is_lost:
         chosen = next((one for one in state.members.values() if _can_save(state, one)), None)
@@ -28,12 +31,19 @@ def advance(turn: GroupTurn) -> None:
             turn.send(chosen.key, GroupEnded(final_saver=True))
 
 
+def _record_final_save(turn: GroupTurn) -> None:
+    """A next master need not have the hook run again (rule 96); another write of the record is answered first."""
+    head = turn.state.head_id
+    if turn.state.writing is None and head is not None:
+        turn.write(RecordFinalSave(old=turn.state.final_save, manifest=head))
+
+
 def owes_final_save(state: GroupState) -> bool:
-    """True while the final hook has not run, or a saver of an earlier master may return."""
+    """True while it is not durable that the final hook has run, or a saver of an earlier master may return."""
     if not state.is_complete or state.is_final_saved:
         return False
     has_hook = any(one.has_final_hook for one in state.members.values())
-    return has_hook or state.final_saver is not None or state.reclaim_ends is not None
+    return has_hook or state.has_final_saved or state.final_saver is not None or state.reclaim_ends is not None
 
 
 def needs_group(state: GroupState) -> bool:
@@ -42,20 +52,21 @@ def needs_group(state: GroupState) -> bool:
         return False
     if not state.is_complete:
         return True
-    is_owed = owes_final_save(state) and any(one.has_final_hook for one in state.members.values())
+    has_hook = any(one.has_final_hook for one in state.members.values())
+    is_owed = owes_final_save(state) and not state.has_final_saved and has_hook
     return is_owed and not any(_can_save(state, one) for one in state.members.values())
 
 
 def handle_final_saved(turn: GroupTurn, replica: Replica, message: FinalSaved) -> None:  # noqa: ARG001  one signature
     """The hook has run on a replica of the last step, also if an earlier master chose it."""
     if turn.state.is_complete:
-        turn.change(is_final_saved=True)
+        turn.change(has_final_saved=True)
 
 
 def repeat(turn: GroupTurn, key: MemberKey) -> None:
     """A member that registers again may have missed what it was told (at least once)."""
     turn.change(told_end=tuple(one for one in turn.state.told_end if one != key))
-    if turn.state.final_saver == key and owes_final_save(turn.state):
+    if turn.state.final_saver == key and not turn.state.has_final_saved and owes_final_save(turn.state):
         turn.send(key, GroupEnded(final_saver=True))
 
 

@@ -205,7 +205,8 @@ class GroupState:
     has_deferred: bool = False  # some member's declaration waits for what becomes of earlier trainers (rule 98)
     reclaim_ends: Instant | None = None  # until then members of an earlier master are awaited (rule 91)
     final_saver: MemberKey | None = None
-    is_final_saved: bool = False
+    has_final_saved: bool = False  # some trainer has said that it has run the final hook
+    final_save: ManifestId | None = None  # the checkpoint for which that is durable
     told_end: tuple[MemberKey, ...] = ()  # members that were told the end, or why the job failed
     failed: str = ""
     origin: ManifestOrigin = UNNAMED_ORIGIN
@@ -246,6 +247,11 @@ class GroupState:
     def steps(self) -> int:
         """Steps of the job; 0: nothing is declared yet."""
         return total_steps(self.dataset.dataset) if self.dataset else 0
+
+    @property
+    def is_final_saved(self) -> bool:
+        """True if it is durable that the final hook has run on head."""
+        return self.final_save is not None and self.final_save == self.head_id
 
     @property
     def is_complete(self) -> bool:

@@ -32,6 +32,7 @@ from master.job.domain.durable_records import (
     MemberKey,
     RaiseLineage,
     RecordDataset,
+    RecordFinalSave,
     RecordGeneration,
     RecordQuarantine,
     SwapHead,
@@ -80,6 +81,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Gr
         widest=len(record.current.members) if record else 0,
         largest=record.current.number if record else 0,
         newest=head.step if head and head.state else 0,
+        final_save=durable.final_save,
         failed=failed,
         origin=durable.origin,
     )
@@ -187,6 +189,8 @@ def _handle_persisted(turn: GroupTurn, event: Persisted) -> None:
             generations.handle_recorded(turn, write)
         case RaiseLineage() | RecordQuarantine():
             turn.change(lineage=write.new)
+        case RecordFinalSave():
+            turn.change(final_save=write.manifest)
         case SwapHead():
             commits.handle_swapped(turn)
         case _:

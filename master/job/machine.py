@@ -35,6 +35,7 @@ from master.job.domain.durable_records import (
     MemberKey,
     RaiseLineage,
     RecordDataset,
+    RecordFinalSave,
     RecordGeneration,
     RecordQuarantine,
     RecordServers,
@@ -216,8 +217,8 @@ def _handle_persisted(turn: Turn, event: Persisted) -> None:
             if turn.state.writing == write:  # else it was answered before
                 turn.change(writing=None)
                 _handle_model_changed(turn, write)
-        case RecordGeneration():
-            raise InvariantViolationError("only a group's master writes generations")
+        case RecordGeneration() | RecordFinalSave():
+            raise InvariantViolationError(f"only a group's master writes {type(event.write).__name__}")
         case never:
             assert_never(never)
 

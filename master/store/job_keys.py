@@ -39,7 +39,7 @@ class JobKeys:
         """All keys that a master writes, in etcd's order."""
         return tuple(sorted((
             self.leader, self.lineage, self.dataset, self.high_water, self.trainers, self.head, self.route, self.start,
-            self.servers, self.intents, self.backups, self.refounding, self.generation,
+            self.servers, self.intents, self.backups, self.refounding, self.generation, self.final_save,
         )))  # fmt: skip
 
     @property
@@ -106,3 +106,8 @@ class JobKeys:
     def generation(self) -> Key:
         """The generation of a group (rule 64); it stays when the job starts anew, so that no number is used twice."""
         return self.named("generation")
+
+    @property
+    def final_save(self) -> Key:
+        """Id of the manifest after which a group's final hook has run (rule 96); absent: none has."""
+        return self.named("final-save")

@@ -150,6 +150,7 @@ def _entries(durable: Durable) -> dict[Key, Entry]:
         KEYS.backups: encode_document(durable.backups) if durable.backups else None,
         KEYS.generation: encode_document(durable.generation) if durable.generation else None,
         KEYS.servers: str(durable.servers).encode() if durable.servers is not None else None,
+        KEYS.final_save: durable.final_save.encode() if durable.final_save is not None else None,
     }
     return {key: Entry(value=value, mod_revision=Revision(1)) for key, value in values.items() if value is not None}
 

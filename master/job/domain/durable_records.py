@@ -150,6 +150,7 @@ class Durable:
     backups: Backups | None = None
     servers: int | None = None  # target; None: the number of the settings
     generation: GenerationRecord | None = None
+    final_save: ManifestId | None = None  # the checkpoint after which a group's final hook has run
     origin: ManifestOrigin = UNNAMED_ORIGIN
 
 
@@ -234,6 +235,14 @@ class RecordGeneration:
     lineage: LineageRecord
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFinalSave:
+    """final save = `old` and head = manifest  ->  final save := manifest (rule 96)."""
+
+    old: ManifestId | None
+    manifest: ManifestId
+
+
 DurableWrite = (
     SwapHead
     | RaiseLineage
@@ -243,4 +252,5 @@ DurableWrite = (
     | ReserveHighWater
     | ChangeTable
     | RecordGeneration
+    | RecordFinalSave
 )

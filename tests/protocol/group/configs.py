@@ -49,5 +49,6 @@ CONFIGS: Final[Mapping[str, GroupSetting]] = {
         copies=0, wished=True, shards=2, compares=True, begun=True, faults=GroupFaults(kill=1)
     ),
     "compare-drain": GroupSetting(copies=0, compares=True, faults=GroupFaults(drain=1)),
+    "hook-take-over": GroupSetting(steps=1, copies=0, begun=True, has_hook=True, faults=GroupFaults(take_over=1)),
     "take-over-kill": GroupSetting(copies=0, faults=GroupFaults(kill=1, take_over=1)),
 }

@@ -8,7 +8,7 @@ from typing import Any, assert_never
 from master.api.group_shares import step_positions
 from master.api.identities import Incarnation, MemberName
 from master.api.messages.from_members import MemberMessage
-from master.api.messages.generations import Generation, LeftGeneration, OfferState, RegisterReplica
+from master.api.messages.generations import Generation, GroupEnded, LeftGeneration, OfferState, RegisterReplica
 from master.api.positions import PositionSet, union
 from master.group.group_events import GroupCoreEvent as MasterEvent
 from master.job.domain.durable_records import Instant, MemberKey, RecordGeneration
@@ -103,7 +103,8 @@ class GroupDraft:
         for effect in step.effects:
             match effect:
                 case TellMaster(message=message):
-                    if isinstance(message, LeftGeneration) and self.is_calm:
+                    is_over = self.world.master.state.is_complete  # who ran the final hook has left
+                    if isinstance(message, LeftGeneration) and self.is_calm and not is_over:
                         self.blame(f"I5: {core.name} leaves generation {number}, and no fault has happened")
                     self.say(place, message)
                 case ConnectGroup(record=record):
@@ -165,11 +166,24 @@ class GroupDraft:
             if place is None:
                 continue
             if isinstance(effect, Send):
+                self._check_final(effect, step.master.state.term)
                 member = self.member(place)
                 if effect.message not in member.inbox:  # hearing it twice at once changes nothing
                     self.set_member(place, inbox=(*member.inbox, effect.message))
             else:
                 self.break_stream(place)
+
+    def _check_final(self, effect: Send, term: int) -> None:
+        """I6: END follows the record that the final hook has run, after which a leading master has it run no more."""
+        message, etcd = effect.message, self.world.etcd
+        if not (isinstance(message, GroupEnded) and self.setting.has_hook):
+            return
+        head = etcd.durable.head
+        is_recorded = head is not None and etcd.durable.final_save == head.id
+        if not message.final_saver and not is_recorded:
+            self.blame("I6: END, and it is not durable that the final hook has run")
+        if message.final_saver and is_recorded and term == etcd.term:
+            self.blame("I6: the final hook is to run again, and it is durable that it has run")
 
     def _check_listed(self, after: masters.GroupMaster) -> None:
         """I9: no new record lists a script that is known to hang."""

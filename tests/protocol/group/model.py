@@ -4,8 +4,8 @@ I1  the head's bits are those that one replica had after its steps, each positio
 I2  members of a generation which have completed the same sync or step hold the same bits; equal ids are equal bits
 I3  a new head extends the old one, and the group is on its line; a sync goes on from what extends its record's head
 I4  (no false suspicion so far) a sync starts at most one step behind the most that any living process ever held
-I5  without a fault nobody leaves a generation but by the agreed switch
-I6  END only when the head holds the last step, and the final hook has run
+I5  without a fault nobody leaves a generation but by the agreed switch, until head holds the last step
+I6  END only when the head holds the last step, and it is durable that the final hook has run; then it runs no more
 I7  after a user's restore no head holds work of the lineage that was given up
 I8  nobody has done a step after the one that a script ended training with, once head holds it, or all scripts ask it
 I9  a script that hangs, and that the master holds for lost, is in no record until it comes back
@@ -77,14 +77,15 @@ class GroupModel:
         return world
 
     def is_end(self, world: GroupWorld) -> bool:
-        """Some trainer was told END, or has run the final hook and is gone; or the job has failed."""
+        """Some trainer was told END, or has run the final hook and nobody else is there; or the job has failed."""
         return bool(world.master.state.failed) or self._has_ended(world)
 
     def _has_ended(self, world: GroupWorld) -> bool:
+        is_left = not any(one.presence is Presence.HERE for one in world.members)
         return any(
             one.core is not None
             and one.core.ended is not None
-            and (not one.core.ended.final_saver or one.presence is Presence.GONE)
+            and (not one.core.ended.final_saver or (one.presence is Presence.GONE and is_left))
             for one in world.members
         )
 

@@ -1,11 +1,11 @@
-"""Left out of how a script ends training before the last step (rule 97)."""
+"""Left out of how training ends, also before the last step (rules 96, 97)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any, Final
 
-from master.group import generations
+from master.group import ending, generations
 from tests.protocol.group.breaks.left_out import Found, GroupBreak, never, small
 from trainer_sdk.group.core import sync
 from trainer_sdk.group.core.member_state import MemberStep, Transfer
@@ -27,7 +27,18 @@ def chosen_without_the_stop(record: Any, entries: Any, rank: int) -> Transfer | 
     return _choose(replace(record, head=head), held, rank)
 
 
+def heard_alone(turn: Any) -> None:
+    turn.change(final_save=turn.state.head_id)
+
+
 BREAKS: Final = (
+    GroupBreak(
+        name="hook-not-durable",
+        rule="96: END once it is durable that the final hook has run",
+        patches=((ending, "_record_final_save", heard_alone),),
+        setting=small(steps=1, has_hook=True),
+        found=Found.END,
+    ),
     GroupBreak(
         name="stop-not-in-the-file",
         rule="97: a stop is part of the file",

@@ -32,6 +32,7 @@ from master.job.domain.durable_records import (
     MemberKey,
     RaiseLineage,
     RecordDataset,
+    RecordFinalSave,
     RecordGeneration,
     RecordQuarantine,
     RecordServers,
@@ -90,11 +91,13 @@ async def test_what_is_written_is_what_a_new_master_reads(leader):
         SwapHead(parent=None, lineage=FIRST, manifest=MANIFEST.id),
         RaiseLineage(old=FIRST, new=replace(SECOND, quarantine=PositionSet()), route=None),
         RecordQuarantine(old=replace(SECOND, quarantine=PositionSet()), new=SECOND),
+        RecordFinalSave(old=None, manifest=MANIFEST.id),
     ):
         assert isinstance(await leader.write(write), Committed), write
     durable = await leader.durable(MANIFEST)
     assert (durable.lineage, durable.dataset, durable.high_water) == (SECOND, DATASET, 4096)
     assert (durable.head, durable.route, durable.servers) == (MANIFEST, ROUTE, 3)
+    assert durable.final_save == MANIFEST.id
     assert head_id(await leader.snapshot(), leader.keys) == MANIFEST.id
     assert not is_empty(await leader.snapshot(), leader.keys)
 
@@ -108,6 +111,8 @@ async def test_what_is_written_is_what_a_new_master_reads(leader):
         RaiseLineage(old=FIRST, new=SECOND, route=None),  # base is not head
         RecordQuarantine(old=SECOND, new=SECOND),
         RecordDataset(record=DATASET),  # recorded already
+        RecordFinalSave(old=None, manifest=ManifestId("m2")),  # head is m1
+        RecordFinalSave(old=ManifestId("m0"), manifest=ManifestId("m1")),  # none is recorded
     ],
 )
 async def test_a_write_built_on_something_else_does_not_happen(leader, write):
@@ -134,6 +139,7 @@ async def test_no_write_can_happen_twice(leader):
         ChangeTable(old=BucketTable(route=ROUTE), new=begun),
         SwapHead(parent=None, lineage=FIRST, manifest=MANIFEST.id),
         RecordQuarantine(old=FIRST, new=replace(FIRST, quarantine=PositionSet.of(950))),
+        RecordFinalSave(old=None, manifest=MANIFEST.id),
     ):
         key = number_key(write, leader.keys)
         number = (await leader.snapshot()).entries.get(key)

@@ -28,6 +28,7 @@ from master.job.domain.durable_records import (
     MemberKey,
     RaiseLineage,
     RecordDataset,
+    RecordFinalSave,
     RecordGeneration,
     RecordQuarantine,
     SwapHead,
@@ -179,6 +180,8 @@ class GroupDriver:
             case RecordGeneration():
                 ok = (write.old, write.head, write.lineage) == (durable.generation, head, durable.lineage)
                 after = replace(durable, generation=write.new)
+            case RecordFinalSave():
+                ok, after = (write.old, write.manifest) == (durable.final_save, head), replace(durable, final_save=head)
         if ok:
             self.durable = after
         return ok

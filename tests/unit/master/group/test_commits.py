@@ -9,7 +9,7 @@ from master.api.checkpoints.audit import contradictions
 from master.api.group_shares import data_of
 from master.api.identities import Lineage
 from master.api.master_status import JobPhase
-from master.api.messages.from_members import Declare, FinalSaved
+from master.api.messages.from_members import Declare, FinalSaved, Leave
 from master.api.messages.generations import CopyFailed, CopyWanted, GroupEnded, GroupPhase, StateId
 from master.api.messages.to_members import OfferAnswered, Refused
 from master.api.positions import PositionSet
@@ -235,6 +235,57 @@ def test_one_runs_the_final_hook_and_another_if_it_is_lost():
     assert GroupEnded(final_saver=True) in driver.told(GroupEnded, other)
     driver.say(other, FinalSaved())
     assert GroupEnded() in driver.told(GroupEnded, other)
+
+
+def saving(*names):
+    """A group whose last step is committed, and the one that runs the final hook before the others."""
+    driver, members = training(*names, step=STEPS)
+    for one in members:
+        driver.say(one, registration(one, generation=1, has_final_hook=True))
+    finish(driver, members)
+    (saver,) = [one for one in members if GroupEnded(final_saver=True) in driver.told(GroupEnded, one)]
+    return driver, members, saver
+
+
+def test_end_is_told_once_it_is_durable_that_the_final_hook_has_run():
+    """Rule 96: nobody hears END before, and no one else is asked to run it meanwhile."""
+    driver, members, saver = saving("t0", "t1")
+    driver.writes_go_through = False
+    driver.say(saver, FinalSaved())
+    driver.say(saver, Leave())
+    driver.pass_time(5)
+    (other,) = [one for one in members if one != saver]
+    assert driver.told(GroupEnded, other) == []
+    assert group.status(driver.state, driver.now).phase is JobPhase.SAVING
+    driver.let_go()
+    assert driver.durable.final_save == driver.durable.head.id
+    assert driver.told(GroupEnded, other) == [GroupEnded()]
+
+
+def test_next_master_has_no_final_hook_run_again():
+    """It reads that the hook has run on this head, and tells END at once."""
+    driver, members, saver = saving("t0", "t1")
+    driver.say(saver, FinalSaved())
+    driver.sent.clear()
+    driver.start()
+    (other,) = [one for one in members if one != saver]
+    own = driver.durable.head.state
+    driver.say(other, registration(other, generation=1, state=own, has_final_hook=True))
+    driver.say(other, Declare(dataset=driver.spec, layout="l"))
+    assert driver.told(GroupEnded, other) == [GroupEnded()]
+    assert group.status(driver.state, driver.now).phase is JobPhase.COMPLETE
+
+
+def test_master_that_dies_before_that_is_durable_has_the_hook_run_again():
+    """At least once: what was only heard is forgotten."""
+    driver, members, saver = saving("t0", "t1")
+    driver.writes_go_through = False
+    driver.say(saver, FinalSaved())
+    driver.sent.clear()
+    driver.start()
+    (other,) = [one for one in members if one != saver]
+    driver.say(other, registration(other, generation=1, state=driver.durable.head.state, has_final_hook=True))
+    assert GroupEnded(final_saver=True) in driver.told(GroupEnded, other)
 
 
 def test_status_adds_up():
