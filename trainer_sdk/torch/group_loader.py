@@ -245,8 +245,11 @@ def loader(
 
     Without `global_batch` it is the job's (spec.group.globalBatch).  Each trainer takes its share of a step in parts of
     at most `micro_batch` records, one round of the loop each; without a number in one part.  Random
-    numbers are those of (`seed`, position), so a record is augmented alike whoever reads it.  The other parameters are
-    those of DataLoader, whose worker processes start before this process has threads.
+    numbers are those of (`seed`, position), so a record is augmented alike whoever reads it; a data set with
+    `__getitems__` has those of a micro-batch's first record.  The parameters from `num_workers` on are those of
+    DataLoader, whose worker processes start before this process has threads; its others, as sampler, shuffle,
+    drop_last, worker_init_fn and generator, do not exist here: order and seeds are the group's, and no record is left
+    out.
 
     `dataset` has __getitem__ and __len__; or it is an IterableDataset, whose own order is then that of each epoch, and
     `size` the number of its records where it has no len().  Every trainer and worker process reads such a stream for

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
-from torch.utils.data import TensorDataset, default_collate
+from torch.utils.data import Subset, TensorDataset, default_collate
 
 from trainer_sdk.errors import UsageError
 from trainer_sdk.torch.seeds import READING, is_accelerator_in_use, numpy_and_python_states, seed_generators, seed_torch
@@ -23,6 +23,7 @@ class RecordSource:
         # Without code of the script's there are no random numbers, and seeding would cost more than reading.
         self._is_plain: Final = type(dataset) is TensorDataset and collate_fn is None
         self._can_select: Final = self._is_plain and all(map(_is_plain, dataset.tensors))
+        self._reads_at_once: Final = _reads_at_once(dataset)
         self._draws = False  # True once reading or collating has drawn from the generators of NumPy or Python
         self._draws_torch = False  # ... or of torch
 
@@ -33,7 +34,7 @@ class RecordSource:
             return [tensor.index_select(0, rows) for tensor in self._dataset.tensors]
         if self._is_plain:
             return self._collate([self._dataset[record] for _, record in keys])
-        if callable(getattr(self._dataset, "__getitems__", None)):
+        if self._reads_at_once:
             seed_generators(self._seed, keys[0][0], READING)
             return self._collate(self._dataset.__getitems__([record for _, record in keys]))
         if not self._draws:  # to seed takes longer than to read many a record
@@ -70,6 +71,16 @@ class RecordSource:
 def _is_plain(tensor: Any) -> bool:
     """True if stacking its rows gives what selecting them does, in a small part of the time."""
     return type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.requires_grad
+
+
+def _reads_at_once(dataset: Any) -> bool:
+    """True if the data set has code of its own for many records: no random numbers can be given to each record then.
+
+    Subset's reads record by record where the data set within it has none, so its records can be read one by one.
+    """
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return callable(getattr(dataset, "__getitems__", None))
 
 
 def is_stream(dataset: Any) -> bool:

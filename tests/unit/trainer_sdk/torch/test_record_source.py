@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="LEFT OUT: torch is not installed (make frameworks)")
 
-from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset  # noqa: E402
 
 from trainer_sdk.torch.record_source import RecordSource  # noqa: E402
 
@@ -31,6 +31,10 @@ class SquaresAtOnce(Squares):
         return [self[record] for record in records]
 
 
+def parts_of(make):
+    return lambda: Subset(Subset(make(), range(6)), [5, 4, 3, 2, 1, 0])
+
+
 def tensors():
     grid = torch.arange(24.0).reshape(6, 2, 2).transpose(1, 2)
     return TensorDataset(grid, torch.arange(6), torch.arange(6) > 2, torch.zeros(6, 0, dtype=torch.bfloat16))
@@ -40,7 +44,10 @@ def with_a_gradient():
     return TensorDataset(torch.arange(6.0, requires_grad=True), torch.arange(6))
 
 
-@pytest.mark.parametrize("make", [tensors, with_a_gradient, Squares, SquaresAtOnce])
+SUBSETS = (parts_of(Squares), parts_of(SquaresAtOnce))
+
+
+@pytest.mark.parametrize("make", [tensors, with_a_gradient, Squares, SquaresAtOnce, *SUBSETS])
 @pytest.mark.parametrize("collate_fn", [None, lambda records: ("own", records)])
 def test_micro_batch_is_that_of_a_data_loader(make, collate_fn):
     """Also where rows are selected without reading record by record: types, shapes, strides and values are the same."""
@@ -154,3 +161,15 @@ def test_numbers_that_a_record_draws_are_those_of_its_position(name):
     assert together == alone
     if name in ("torch", "NumPy", "Python"):
         assert len({drawn for _, drawn in together}) == 4
+
+
+@pytest.mark.parametrize("name", ["torch", "NumPy", "Python"])
+def test_records_of_a_subset_draw_the_numbers_of_their_positions(name):
+    """As random_split gives it: with whatever other records they are read (rule 66)."""
+    keys = [(10 + record, record) for record in range(6)]
+
+    def read(*parts):
+        source = RecordSource(Subset(Noisy(DRAWS[name]), range(6)), 1, list)
+        return [record for part in parts for record in source.__getitems__(part)]
+
+    assert read(keys[:2], keys[2:5], keys[5:]) == read(*([key] for key in keys))
