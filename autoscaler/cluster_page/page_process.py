@@ -1,7 +1,7 @@
 """The page of a cluster as a process of its own: watches, viewers' rights, one port for people and one for probes.
 
 It leads nothing and has no right to write, so that as many of them may run as are wanted, and neither a viewer nor a
-fault of the page reaches the operator (ADR 0285).  What a viewer changes goes under their own token (ADR 0261).
+fault of the page reaches the operator (ADR 0285).  What a viewer changes goes under their own token (ADR 0272).
 SIGTERM ends it; open streams end with it, and browsers connect again.
 """
 

@@ -1,4 +1,4 @@
-"""`PodKeeper` by the API server: a viewer's own credentials carry the write, so that it decides (ADR 0261).
+"""`PodKeeper` by the API server: a viewer's own credentials carry the write, so that it decides (ADR 0272).
 
 `TokenKeeper` is that of the process in the cluster: a connection for one write, under the viewer's token and nothing
 else.  `OwnKeeper` is that of `edl page`, whose process is the viewer's.

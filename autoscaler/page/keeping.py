@@ -1,7 +1,7 @@
 """The one thing that the page changes: a pod of others keeps its unused GPUs for a while, because a viewer says so.
 
 The API server decides whether that viewer may, by their own credentials; the page has no right of its own to write
-(ADR 0261).  The request is a form's, from the pod's page, and no other site's: it needs an Origin that is the page's,
+(ADR 0272).  The request is a form's, from the pod's page, and no other site's: it needs an Origin that is the page's,
 which browsers send with every POST and no site can choose.
 """
 

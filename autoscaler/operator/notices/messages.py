@@ -1,7 +1,7 @@
 """Bodies of notices: plain JSON, what the webhooks of Slack and Teams read, and mail.  Pure.
 
 Names and messages come from users, so each form is escaped in its own way, and all texts are bounded.  A link leads to
-the page of the object, where its owner's rights decide what may be done (ADR 0261).
+the page of the object, where its owner's rights decide what may be done (ADR 0272).
 """
 
 from __future__ import annotations
