@@ -91,13 +91,13 @@ def _split(positions: PositionSet, weights: Sequence[int]) -> list[PositionSet]:
         sizes.append(count * seen // total - taken)
         taken += sizes[-1]
     parts, rest = [], positions
-    for size in _without_singles(sizes):
+    for size in without_singles(sizes):
         parts.append(rest.first(size))
         rest -= parts[-1]
     return parts
 
 
-def _without_singles(sizes: Sequence[int]) -> list[int]:
+def without_singles(sizes: Sequence[int]) -> list[int]:
     """The same total, in which a part of one has taken one from the next part, or gone to it, or to the one before."""
     fixed = list(sizes)
     held = [place for place, size in enumerate(sizes) if size]

@@ -11,10 +11,12 @@ Not here: what a step does with gradients and buffers (`step_in_hand`), how reco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import count
 from typing import Any, Final
+
+import torch
 
 from master.api.group_shares import steps_per_epoch
 from master.api.identities import DatasetSpec
@@ -51,7 +53,7 @@ class GroupLoader:
     ) -> None:
         self._steps, self._replica, self._fetcher = steps, replica, fetcher
         self._is_stream: Final = fetcher.is_stream
-        self._micro_batch: Final = micro_batch
+        self._parts_of: Final = partial(micro_batches, size=micro_batch, has_norm=_has_norm(replica.modules))
         self._context: Final = multiprocessing_context
         self._step = StepInHand(steps, replica)
         self._next: StepShare | None = None  # asked for, and not begun
@@ -179,7 +181,7 @@ class GroupLoader:
         return self._next
 
     def _rounds(self, share: StepShare) -> Iterator[Any]:
-        parts = micro_batches(share, self._micro_batch)
+        parts = self._parts_of(share)
         self._step.begin(share, parts, self._sample(share, parts))
         if not parts:
             self._step.end_without_parts()
@@ -199,11 +201,14 @@ class GroupLoader:
                 return
 
     def _sample(self, share: StepShare, parts: tuple[MicroBatch, ...]) -> str:
-        """Position and digest of a record that all trainers read, so that it shows where theirs is another."""
+        """Position and digest of a record that all trainers read, so that it shows where theirs is another.
+
+        It is read twice, as a micro-batch of two: a `collate_fn` that pairs or mixes records fails on a single one.
+        """
         if not share.sample or not parts:
             return ""
         with self._steps.loading():
-            data = self._fetcher.read(share.step, self._keys(share.sample), partial(self._ahead, share, parts))
+            data = self._fetcher.read(share.step, self._keys(share.sample) * 2, partial(self._ahead, share, parts))
         digest = digest_of(data)
         return f"{share.sample.bounds[0]} {digest}" if digest else ""
 
@@ -213,7 +218,7 @@ class GroupLoader:
         for step in count(share.step + 1):
             if (expected := self._steps.expected_share(step)) is None:
                 return
-            yield from (self._keys(part.positions) for part in micro_batches(expected, self._micro_batch))
+            yield from (self._keys(part.positions) for part in self._parts_of(expected))
 
     def _keys(self, positions: PositionSet) -> Keys:
         if self._is_stream:  # its order is that of the epoch
@@ -244,12 +249,12 @@ def loader(
     """The records of `dataset`, `epochs` times, in an order keyed by `seed`: `global_batch` a step, over all trainers.
 
     Without `global_batch` it is the job's (spec.group.globalBatch).  Each trainer takes its share of a step in parts of
-    at most `micro_batch` records, one round of the loop each; without a number in one part.  Random
-    numbers are those of (`seed`, position), so a record is augmented alike whoever reads it; a data set with
-    `__getitems__` has those of a micro-batch's first record.  The parameters from `num_workers` on are those of
-    DataLoader, whose worker processes start before this process has threads; its others, as sampler, shuffle,
-    drop_last, worker_init_fn and generator, do not exist here: order and seeds are the group's, and no record is left
-    out.
+    at most `micro_batch` records, one round of the loop each; without a number in one part.  (A model with batch
+    normalisation has no part of a single record: with 2 an odd share has one of three.)  Random numbers are those of
+    (`seed`, position), so a record is augmented alike whoever reads it; a data set with `__getitems__` has those of a
+    micro-batch's first record.  The parameters from `num_workers` on are those of DataLoader, whose worker processes
+    start before this process has threads; its others, as sampler, shuffle, drop_last, worker_init_fn and generator, do
+    not exist here: order and seeds are the group's, and no record is left out.
 
     `dataset` has __getitem__ and __len__; or it is an IterableDataset, whose own order is then that of each epoch, and
     `size` the number of its records where it has no len().  Every trainer and worker process reads such a stream for
@@ -286,6 +291,12 @@ def loader(
     return GroupLoader(
         steps, replica, fetcher, micro_batch=micro_batch, multiprocessing_context=multiprocessing_context
     )
+
+
+def _has_norm(modules: Iterable[Any]) -> bool:
+    """True if one of them normalises by the micro-batch while it trains."""
+    kinds = torch.nn.modules.batchnorm._BatchNorm  # noqa: SLF001  the class that all of torch's have in common
+    return any(isinstance(one, kinds) for module in modules for one in module.modules())
 
 
 def _source(dataset: Any, spec: DatasetSpec, options: Mapping[str, Any]) -> RecordSource | StreamSource:

@@ -234,6 +234,17 @@ def test_all_ranks_read_a_record_that_is_trained_and_compare_it():
     assert len({tuple(script.session.steps.samples) for (script,) in noisy}) == 1
 
 
+def test_record_that_all_read_can_be_collated_where_one_alone_cannot():
+    """As a function that pairs or mixes the records of a micro-batch."""
+
+    def collate(records):
+        assert len(records) > 1, "nothing to pair this record with"
+        return torch.utils.data.default_collate(records)
+
+    (script,) = train_group(ThreadGroup(DATASET, {0: 1}, has_samples=True), whole_loop, collate_fn=collate)
+    assert len(script.session.steps.samples) == STEPS - 1
+
+
 # ---- epochs ---------------------------------------------------------------------------------------------------------
 
 

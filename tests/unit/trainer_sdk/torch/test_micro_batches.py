@@ -23,3 +23,15 @@ def test_spare_records_come_in_parts_of_the_same_size_and_count_nothing(size, le
     assert sum(part.weight for part in trained) == pytest.approx(10 / 20)
     assert {part.weight for part in spare} == {0.0}
     assert not micro_batches(share(), size)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "lengths"),
+    [(3, 2, [3]), (7, 2, [3, 2, 2]), (4, 2, [2, 2]), (5, 3, [2, 3]), (3, 1, [1, 1, 1]), (1, 2, [1]), (0, 2, [])],
+)
+def test_batch_normalisation_is_given_no_single_record_of_a_share(count, size, lengths):
+    """It has no variance of one, and raises; the weights are still those of the records."""
+    parts = micro_batches(share(positions=PositionSet.span(0, count)), size, has_norm=True)
+    assert sorted(len(part.positions) for part in parts) == sorted(lengths)
+    assert [part.is_last for part in parts] == [place == len(parts) - 1 for place in range(len(parts))]
+    assert sum(part.weight for part in parts) == pytest.approx(count / 20)
