@@ -300,6 +300,8 @@ class Session:
     def _conclude(self, finish: Finish | GroupFinish) -> None:
         """Called as the loop ends: callbacks, or the final hook (rule 96)."""
         self._ending = finish.reason
+        if self.has_ended:
+            self._owner.note_end()
         member = self._connection.member
         if finish.reason is FinishReason.DRAINED:
             self._run_drain_callbacks()

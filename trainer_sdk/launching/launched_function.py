@@ -21,7 +21,7 @@ from typing import Any, Final
 from trainer_sdk.errors import UsageError
 from trainer_sdk.launching.function_reference import GUARD
 from trainer_sdk.launching.json_values import check_json
-from trainer_sdk.runtime.session_owner import has_opened_session
+from trainer_sdk.runtime.session_owner import has_opened_session, has_seen_end
 
 CALL: Final = "call.json"
 SOURCE: Final = "function.py"
@@ -32,7 +32,11 @@ _TERMINATED: Final = 128 + signal.SIGTERM
 
 
 class LeaveSignal:
-    """SIGTERM: noted, since a trainer that had to leave has not seen the end; it ends a process without a session."""
+    """SIGTERM: noted, since a trainer that had to leave has not seen the end; it ends a process without a session.
+
+    Once the job's data have ended it ends nothing: trainers that are still in code after the loop get it then, and
+    what the function returns within their grace is the job's result.
+    """
 
     def __init__(self) -> None:
         self.was_sent = False
@@ -40,7 +44,9 @@ class LeaveSignal:
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         self.was_sent = True
-        if signal.getsignal(signal.SIGTERM) == self._handle:  # an open session has a handler of its own, and calls this
+        if (
+            signal.getsignal(signal.SIGTERM) == self._handle and not has_seen_end()
+        ):  # an open session has a handler of its own, and calls this
             sys.exit(_TERMINATED)
 
 
@@ -52,7 +58,7 @@ def main(folder: Path) -> None:
     value = find_function(call, folder)(*call["args"], **call["kwargs"])
     if not has_opened_session():
         sys.stderr.write(f"edl: {call['qualname']} returned and has opened no session: {_SESSION_HINT}\n")
-    answer: dict[str, Any] = {"ran_to_end": not leave.was_sent}
+    answer: dict[str, Any] = {"ran_to_end": has_seen_end() or not leave.was_sent}
     try:
         check_json(value, "result")
         answer["value"] = value

@@ -18,6 +18,9 @@ _open: Final[set[tuple[int, str]]] = set()
 _openers: Final[set[int]] = set()
 """Processes that have opened a session, which may be closed by now."""
 
+_ended: Final[set[int]] = set()
+"""Processes in which a session has seen the end of its job's data."""
+
 _AFTER_FORK: Final = (
     "used after fork(): a session stays with the process that opened it. Worker processes that load data iterate over "
     "record numbers, not over the session's data set: loop over the data set in this script's own process, and give "
@@ -29,6 +32,11 @@ _AFTER_FORK: Final = (
 def has_opened_session() -> bool:
     """True if this process has opened a session so far."""
     return os.getpid() in _openers
+
+
+def has_seen_end() -> bool:
+    """True if a session of this process has seen that the whole job is trained and committed."""
+    return os.getpid() in _ended
 
 
 class SessionOwner:
@@ -56,6 +64,10 @@ class SessionOwner:
             raise UsageError("the session is closed: everything belongs inside `with edl.open() as session:`")
         if threading.get_ident() != self._thread:
             raise UsageError("used from a second thread: a session belongs to the thread that opened it")
+
+    def note_end(self) -> None:
+        """The session has seen the end of the job's data."""
+        _ended.add(self._process)
 
     def close(self) -> None:
         self.is_closed = True

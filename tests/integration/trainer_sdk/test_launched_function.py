@@ -1,6 +1,8 @@
 """`edl.launch`: functions as real jobs, resized, stopped, failed, and their results."""
 
 import importlib
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import trainer_sdk as edl
 from tests.harness.edl_command import DEADLINE_S, wait_until
 
 MODULE = """
-import glob, os, time
+import glob, os, signal, time
 import numpy as np
 import trainer_sdk as edl
 
@@ -46,6 +48,16 @@ def fail():
         for batch in session.dataset("numbers", size=10, epochs=1, batch_size=10, seed=1):
             raise ValueError("the loss is not a number")
 
+def end_slowly(is_open):
+    with edl.open() as session:
+        for batch in session.dataset("numbers", size=10, epochs=1, batch_size=10, seed=1):
+            batch.done()
+        if is_open:
+            os.kill(os.getpid(), signal.SIGTERM)
+    if not is_open:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return "evaluated"
+
 def compute():
     return 7
 
@@ -75,6 +87,17 @@ def module(tmp_path, monkeypatch):
 
 def launch(function, *args, **options):
     return edl.launch(function, args, cpu="250m", memory="64Mi", etcd=False, group=False, **options)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_result_of_a_trainer_that_has_to_leave_after_the_end_is_the_jobs(module, tmp_path, is_open):
+    """Trainers that are still busy a minute after the end are terminated: that is not leaving before the end."""
+    call = {"module": module.__name__, "qualname": "end_slowly", "path": [str(tmp_path)]}
+    (tmp_path / "call.json").write_text(json.dumps(call | {"args": [is_open], "kwargs": {}}))
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
+    command = [sys.executable, "-m", "trainer_sdk.launching.launched_function", str(tmp_path)]
+    subprocess.run(command, env=alone, cwd=tmp_path, timeout=DEADLINE_S, check=True)
+    assert json.loads((tmp_path / "result-0.json").read_text()) == {"ran_to_end": True, "value": "evaluated"}
 
 
 def test_a_function_runs_is_resized_and_returns(module, tmp_path):
