@@ -4,13 +4,15 @@
     buckets.begin(runtime.all_reduce)
     for micro_batch in mine:
         if it is the last: buckets.reduce_as_ready()
-        (loss * weight).backward()
+        buckets.backward(loss * weight)
     buckets.finish()           # StepAborted: call drop()
     buckets.deliver()          # once the whole step is complete: `grad` of each parameter is the sum
 
 Each gradient goes into a flat bucket as the backward pass makes it, and `grad` stays None until `deliver`.  Optimisers,
 clipping and unscaling do nothing on parameters without a gradient, so that what a loop calls after an unfinished or
-dropped step changes nothing.  The buckets are a function of the parameters alone.  DDP of torch rebuilds its own by the
+dropped step changes nothing.  A parameter that no rank has used in a step keeps None, as in one process: behind the
+gradients each bucket carries a number for each parameter, 1 at a rank that has a gradient of it, which is summed with
+them.  The buckets are a function of the parameters alone.  DDP of torch rebuilds its own by the
 order of the first backward pass, which a joiner has not seen: its sums would be of other parameters.
 
 Gradients of a model on an accelerator are summed in host memory too: `host_staging` copies each bucket there and back.
@@ -45,12 +47,13 @@ class AllReduce(Protocol):
 
 @dataclass(slots=True, eq=False)
 class GradientBucket:
-    """Gradients of consecutive parameters of one dtype, in one flat tensor."""
+    """Gradients of consecutive parameters of one dtype, in one flat tensor, and who has them."""
 
     parameters: list[Any]
     flat: Any
     host: Any  # what is summed: `flat`, or the host memory that it is copied to
-    views: list[Any]  # of `flat`, one a parameter, in its shape
+    views: list[Any]  # of `flat`, one a parameter, in its shape and with its strides
+    presence: Any  # of `host`, behind the gradients: a number for each parameter, 0 where no rank has a gradient
     missing: set[int] = field(default_factory=set)  # parameters without a gradient of the last micro-batch, by place
     empty: set[int] = field(default_factory=set)  # parameters without any gradient of this step: their part is not zero
     streams: set[Any] = field(default_factory=set)  # of the accelerator, on which this step's gradients were made
@@ -60,6 +63,16 @@ class GradientBucket:
         if self.host.dtype == torch.bfloat16:
             return self.host.view(torch.uint16).numpy(), "bfloat16"
         return self.host.numpy(), ""
+
+    def tell_presence(self) -> None:
+        """`presence` is that of this rank."""
+        self.presence.fill_(1)
+        for place in self.empty:
+            self.presence[place] = 0
+
+    def unused(self) -> set[int]:
+        """Places of the parameters of which no rank has a gradient, once the bucket is summed."""
+        return {place for place, ranks in enumerate(self.presence.tolist()) if not ranks}
 
 
 class GradientBuckets:
@@ -84,13 +97,14 @@ class GradientBuckets:
         self._all_reduce: AllReduce | None = None  # of the step under way
         self._is_shared = True
         self._is_last = False
+        self._is_in_backward = False
         self._sums: list[Future[None]] = []  # of the first buckets, in their order
         self._failure: BaseException | None = None
 
     @property
     def bucket_sizes(self) -> list[int]:
         """Elements of each bucket, in the order in which they are reduced."""
-        return [bucket.flat.numel() for bucket in self._buckets]
+        return [bucket.flat.numel() - len(bucket.parameters) for bucket in self._buckets]
 
     @property
     def is_on_accelerator(self) -> bool:
@@ -125,8 +139,22 @@ class GradientBuckets:
         """The next backward pass is this step's last: each bucket is all-reduced as soon as it is complete."""
         self._is_last = True
 
+    def backward(self, loss: Any) -> None:
+        """The backward pass of a micro-batch: its gradients belong to the step.
+
+        Raises UsageError when the script has made a backward pass of its own in this step: its gradients would have
+        another weight than the records of the step, or none.
+        """
+        if self._all_reduce is None and any(parameter.grad is not None for parameter in self._trained):
+            raise UsageError(_OWN_BACKWARD)
+        self._is_in_backward = True
+        try:
+            loss.backward()
+        finally:
+            self._is_in_backward = False
+
     def finish(self) -> None:
-        """All buckets are sums over the group; a parameter without a gradient counted as zero.
+        """All buckets are sums over the group; a rank without a gradient of a parameter counted as zero.
 
         Raises what the all-reduce raised (StepAborted); the buckets are then worthless: call `drop`.
         """
@@ -149,7 +177,10 @@ class GradientBuckets:
             self._staging.check()
 
     def deliver(self) -> None:
-        """`grad` of each parameter is its sum, until the next step begins.  After `finish`."""
+        """`grad` of each parameter is its sum, until the next step begins; None where no rank has one.
+
+        After `finish`.
+        """
         if self._all_reduce is None:
             return
         assert len(self._sums) == len(self._buckets), "deliver() without finish()"
@@ -157,8 +188,9 @@ class GradientBuckets:
         if self._staging is not None:
             self._staging.order()
         for bucket in self._buckets:
-            for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
-                parameter.grad = view
+            unused = bucket.unused() if self._is_shared else bucket.empty
+            for place, (parameter, view) in enumerate(zip(bucket.parameters, bucket.views, strict=True)):
+                parameter.grad = None if place in unused else view
 
     def drop(self) -> None:
         """The step under way is none: `grad` is None, and no all-reduce of it runs any more.  May be repeated."""
@@ -198,6 +230,8 @@ class GradientBuckets:
     def _collect(self, bucket: GradientBucket, place: int, parameter: Any) -> None:
         if self._all_reduce is None:
             return  # a backward pass of the script's own
+        if not self._is_in_backward:
+            raise UsageError(_OWN_BACKWARD)
         gradient = parameter.grad
         _check_layout(gradient)
         parameter.grad = None
@@ -236,6 +270,8 @@ class GradientBuckets:
         try:
             if copied is not None:
                 copied.synchronize()
+            if self._is_shared:
+                bucket.tell_presence()
             all_reduce(array, dtype=dtype)
             if copied is not None and self._staging is not None:
                 self._staging.to_device(bucket.flat, bucket.host)
@@ -287,9 +323,26 @@ def _size_bytes(parameters: list[Any]) -> int:
 
 
 def _make_bucket(parameters: list[Any], staging: HostStaging | None) -> GradientBucket:
-    first = parameters[0]
-    flat = torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=first.dtype, device=first.device)
-    parts = flat.split([parameter.numel() for parameter in parameters])
-    views = [part.view(parameter.shape) for part, parameter in zip(parts, parameters, strict=True)]
+    first, sizes = parameters[0], [parameter.numel() for parameter in parameters]
+    flat = torch.zeros(sum(sizes) + len(sizes), dtype=first.dtype, device=first.device)
+    parts = flat.split([*sizes, len(sizes)])[:-1]
+    views = [_view(part, parameter) for part, parameter in zip(parts, parameters, strict=True)]
     host = flat if staging is None else staging.pinned(flat)
-    return GradientBucket(parameters=parameters, flat=flat, host=host, views=views)
+    return GradientBucket(parameters=parameters, flat=flat, host=host, views=views, presence=host[sum(sizes) :])
+
+
+def _view(part: Any, parameter: Any) -> Any:
+    """The part in the parameter's shape, and with its strides where these leave no gaps, as torch's own gradients.
+
+    Fused optimizers go through the memory of parameter and gradient side by side, without a look at the strides.
+    """
+    strides = torch.empty_like(parameter, device="meta").stride()  # those of a parameter without gaps are kept
+    if parameter.is_contiguous() or strides != parameter.stride():
+        return part.view(parameter.shape)
+    return part.as_strided(parameter.shape, strides, part.storage_offset())
+
+
+_OWN_BACKWARD: Final = (
+    "gradient: of a backward() of the script's own within a step; add that loss to the one that loader.backward() is "
+    "called with, or take its gradients by torch.autograd.grad()"
+)

@@ -91,7 +91,7 @@ class TorchReplica:
         for name, part in self._parts.items():
             part.load_state_dict(states[name])
             if isinstance(part, torch.optim.Optimizer):
-                _keep_dtypes(part, states[name])
+                _keep_slots(part, states[name])
 
     def _decoded(self, captured: CapturedState) -> dict[str, Any]:
         try:
@@ -151,8 +151,12 @@ def _check_module(module: Any, state: Mapping[str, Any], part: str) -> None:
             )
 
 
-def _keep_dtypes(optimizer: Any, state: Mapping[str, Any]) -> None:
-    """Gives slots the dtype that they had: torch casts them to that of their parameter as it loads."""
+def _keep_slots(optimizer: Any, state: Mapping[str, Any]) -> None:
+    """Gives slots the dtype that they had, for torch casts them to that of their parameter as it loads, and strides.
+
+    Slots of a parameter's shape get its strides, as torch makes them: fused optimizers go through the memory of both
+    side by side.
+    """
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for number, parameter in zip(numbers, parameters, strict=True):
@@ -160,3 +164,10 @@ def _keep_dtypes(optimizer: Any, state: Mapping[str, Any]) -> None:
         for key, held in state["state"].get(number, {}).items():
             if isinstance(held, torch.Tensor) and slots[key].dtype != held.dtype:
                 slots[key] = held.to(slots[key].device)
+            if isinstance(held, torch.Tensor) and held.shape == parameter.shape:
+                slots[key] = _with_strides_of(parameter, slots[key])
+
+
+def _with_strides_of(parameter: Any, slot: Any) -> Any:
+    strides = torch.empty_like(parameter, device="meta").stride()
+    return slot if slot.stride() == strides else torch.empty_like(parameter, dtype=slot.dtype).copy_(slot)

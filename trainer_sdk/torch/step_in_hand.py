@@ -59,7 +59,7 @@ class StepInHand:
             if part.weight:
                 if part.is_last:
                     self._replica.buckets.reduce_as_ready()
-                (loss * part.weight if part.weight != 1 else loss).backward()
+                self._replica.buckets.backward(loss * part.weight if part.weight != 1 else loss)
             if part.is_last:
                 self.end()
         except StepAborted:

@@ -95,7 +95,7 @@ def test_gradients_of_a_group_of_one_never_leave_the_device():
     for is_last in (False, True):
         if is_last:
             buckets.reduce_as_ready()
-        model(torch.ones(2, 4).to(DEVICE)).sum().backward()
+        buckets.backward(model(torch.ones(2, 4).to(DEVICE)).sum())
     buckets.finish()
     buckets.deliver()
     assert seen
@@ -119,7 +119,7 @@ def test_dropped_steps_leave_no_trace_though_their_copies_come_late(deferred):
     for factor in (1.0, 2.0, 3.0):
         buckets.begin(sums.member(0))
         buckets.reduce_as_ready()
-        model(torch.full((2, 4), factor).to(DEVICE)).sum().backward()
+        buckets.backward(model(torch.full((2, 4), factor).to(DEVICE)).sum())
         if factor < 3:
             buckets.drop()
     buckets.finish()
@@ -180,7 +180,7 @@ def test_check_tells_what_an_error_of_the_device_means(deferred):
     buckets = GradientBuckets(model.parameters())
     buckets.begin(ThreadSums(1).member(0))
     buckets.reduce_as_ready()
-    model(torch.ones(1, 2).to(DEVICE)).sum().backward()
+    buckets.backward(model(torch.ones(1, 2).to(DEVICE)).sum())
     buckets.finish()
     deferred.fail("an illegal memory access was encountered")
     with pytest.raises(torch.AcceleratorError, match="illegal memory access") as caught:
@@ -200,7 +200,7 @@ def test_memory_that_ends_in_a_backward_pass_leaves_the_replica_as_it_was(deferr
     loss = script.model(torch.ones(4, 6, dtype=torch.float64).to(DEVICE)).sum()
     deferred.limit_bytes(deferred.allocated_bytes() + 64)
     with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
-        loss.backward()
+        buckets.backward(loss)
     deferred.limit_bytes(2**62)
     buckets.drop()
     script.optimizer.step()

@@ -3,6 +3,7 @@
 Members are threads with a model each; the all-reduce between them is exact and can be aborted.
 """
 
+import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -59,7 +60,7 @@ def contribute(model, buckets, parts, records):
     for number, part in enumerate(parts):
         if number == len(parts) - 1:
             buckets.reduce_as_ready()
-        (loss_of(model, part) * (len(part) / records)).backward()
+        buckets.backward(loss_of(model, part) * (len(part) / records))
         assert all(parameter.grad is None for parameter in model.parameters())
     buckets.finish()
 
@@ -175,30 +176,88 @@ def test_an_abort_amid_the_backward_pass_leaves_no_trace_and_the_step_is_redone(
     buckets.close()
 
 
-def test_a_parameter_that_one_rank_does_not_use_counts_as_zero_there():
-    """All ranks reduce the same buckets in the same order, whatever their graphs."""
-    models = [nn.ModuleList([nn.Linear(3, 3).double() for _ in range(4)]).to(DEVICE) for _ in range(2)]
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_parameter_that_one_rank_does_not_use_counts_as_zero_there(dtype):
+    """All ranks reduce the same buckets in the same order, whatever their graphs; what none used has no gradient."""
+    models = [nn.ModuleList([nn.Linear(3, 3, dtype=dtype) for _ in range(4)]).to(DEVICE) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
     sums = ThreadSums(2)
-    x = torch.ones(2, 3, dtype=torch.float64, device=DEVICE)
+    x = torch.ones(2, 3, dtype=dtype, device=DEVICE)
 
     def run(rank):
         buckets = GradientBuckets(models[rank].parameters(), first_bucket_bytes=100, bucket_bytes=100)
         buckets.begin(member(sums, rank))
         buckets.reduce_as_ready()
-        models[rank][rank](models[rank][3](x)).sum().backward()
+        buckets.backward(models[rank][rank](models[rank][3](x)).sum())
         buckets.finish()
         buckets.deliver()
-        gradients = {name: parameter.grad.clone() for name, parameter in models[rank].named_parameters()}
+        gradients = {name: parameter.grad for name, parameter in models[rank].named_parameters()}
         buckets.close()
         return gradients
 
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(run, range(2))
     assert sums.sizes[0] == sums.sizes[1]
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    unused = {"2.weight", "2.bias"}
+    assert {name for name in one if one[name] is None} == {name for name in other if other[name] is None} == unused
+    assert all(torch.equal(one[name], other[name]) for name in one if name not in unused)
     assert other["0.weight"].abs().sum() > 0
-    assert one["2.weight"].abs().sum() == 0
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_parameter_that_only_one_micro_batch_uses_has_a_gradient_and_an_unused_one_has_none(is_shared):
+    """Weight decay and momentum move no weight that a plain script would leave alone."""
+    layers = nn.ModuleList([nn.Linear(2, 2) for _ in range(3)]).to(DEVICE)
+    x = torch.ones(1, 2, device=DEVICE)
+    buckets = GradientBuckets(layers.parameters())
+    buckets.begin(lambda array, *, dtype="": None, is_shared=is_shared)
+    buckets.backward(layers[0](x).sum())
+    buckets.reduce_as_ready()
+    buckets.backward(layers[1](x).sum())
+    buckets.finish()
+    buckets.deliver()
+    assert [layer.bias.grad is None for layer in layers] == [False, False, True]
+    buckets.close()
+
+
+def test_a_fused_optimizer_trains_weights_that_are_not_contiguous():
+    """Gradients have the strides of their parameters: torch's fused kernels do not look at them."""
+    torch.manual_seed(5)
+    last = {"device": "cpu" if DEVICE.type == "deferred" else DEVICE, "memory_format": torch.channels_last}
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(16, 2)).to(**last)
+    alone = copy.deepcopy(model)
+    x = torch.rand(5, 3, 4, 4).to(**last)
+    buckets = GradientBuckets(model.parameters())
+    one, other = (torch.optim.AdamW(of.parameters(), lr=0.1, fused=True) for of in (model, alone))
+    for _ in range(2):
+        buckets.begin(ThreadSums(1).member(0))
+        contribute(model, buckets, [x], 5)
+        buckets.deliver()
+        one.step()
+        other.zero_grad()
+        loss_of(alone, x).backward()
+        other.step()
+    assert model[0].weight.grad.stride() == model[0].weight.stride()
+    buckets.close()
+    for mine, theirs in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_backward_pass_of_the_scripts_own_within_a_step_is_refused(is_alone):
+    """Its gradients have no weight of the step; the same in a group of one."""
+    model = network()
+    buckets = small_buckets(model)
+    buckets.begin(None if is_alone else ThreadSums(1).member(0))
+    buckets.reduce_as_ready()
+
+    def misuse():
+        loss_of(model, data(2)).backward()
+        buckets.backward(loss_of(model, data(2)))
+
+    with pytest.raises(UsageError, match="within a step; add that loss"):
+        misuse()
+    buckets.close()
 
 
 def test_buckets_depend_on_the_parameters_alone():
@@ -228,9 +287,9 @@ def test_what_cannot_be_summed_is_refused():
     buckets.begin(ThreadSums(1).member(0))
     buckets.reduce_as_ready()
     first, second = loss_of(model, data(2)), loss_of(model, data(3))
-    first.backward()
+    buckets.backward(first)
     with pytest.raises(UsageError, match="add the losses up"):
-        second.backward()
+        buckets.backward(second)
     model[2].bias.requires_grad_(True)
     with pytest.raises(UsageError, match="frozen or thawed"):
         buckets.begin(ThreadSums(1).member(0))
@@ -240,7 +299,7 @@ def test_what_cannot_be_summed_is_refused():
     buckets = GradientBuckets(embedding.parameters())
     buckets.begin(ThreadSums(1).member(0))
     with pytest.raises(UsageError, match="sparse=False"):
-        embedding(torch.from_numpy(np.array([1]))).sum().backward()
+        buckets.backward(embedding(torch.from_numpy(np.array([1]))).sum())
     buckets.close()
     with pytest.raises(UsageError, match="nothing to train"):
         GradientBuckets([])

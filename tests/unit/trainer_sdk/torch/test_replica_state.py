@@ -115,6 +115,32 @@ def test_a_joiner_goes_on_with_the_same_bits(make_optimizer, make_schedule):
     assert after.meta == received.meta
 
 
+def test_slots_lie_in_memory_as_their_parameters():
+    """A fused optimizer goes through both side by side: a joiner with weights in another order trains the same bits."""
+
+    def convolution(seed):
+        torch.manual_seed(seed)
+        model = nn.Conv2d(3, 2, 3).to(memory_format=torch.channels_last)
+        return {"model": model, "optimizer": optim.AdamW(model.parameters(), lr=0.1, fused=True)}
+
+    def step(parts):
+        parts["model"](torch.ones(1, 3, 4, 4).to(memory_format=torch.channels_last)).pow(2).mean().backward()
+        parts["optimizer"].step()
+        parts["optimizer"].zero_grad()
+
+    source, joiner = convolution(1), convolution(2)
+    step(source)
+    TorchReplica(joiner).restore(TorchReplica(source).capture())
+    weight = joiner["model"].weight
+    assert {key: slot.stride() for key, slot in joiner["optimizer"].state[weight].items() if slot.ndim} == {
+        "exp_avg": weight.stride(),
+        "exp_avg_sq": weight.stride(),
+    }
+    step(source)
+    step(joiner)
+    assert_same(source, joiner)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_every_dtype_keeps_its_bits(dtype):
     """Weights and slots of 16 bits go as they are, bfloat16 as the integers that carry it."""
