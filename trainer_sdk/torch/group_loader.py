@@ -286,6 +286,7 @@ def loader(
     if num_workers:
         options |= {"prefetch_factor": prefetch_factor, "multiprocessing_context": multiprocessing_context}
     fetcher = RecordFetcher(_source(dataset, steps.spec, options), options)
+    steps.at_close(replica.gate.release)
     steps.at_close(replica.buckets.close)
     steps.at_close(fetcher.close)
     return GroupLoader(

@@ -2,21 +2,85 @@
 
 A forward pass changes them on each rank by the records of that rank.  At the end of a step every replica must hold the
 same bits again (M10), so the changes are averaged by the ranks' shares of the step; whole numbers are those of the
-lowest rank with a share.  A dropped step puts back what was there when it began.  Those of an accelerator are agreed
-on in host memory.
+lowest rank with a share.  Running statistics of normalisation layers are updated once a step, whatever the number of
+micro-batches: each begins with those of the step before, and the changes are averaged by the micro-batches' records.
+A dropped step puts back what was there when it began.  Those of an accelerator are agreed on in host memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import torch
+from torch.nn.modules.batchnorm import _NormBase
 
 from trainer_sdk.errors import UsageError
 from trainer_sdk.torch.gradient_buckets import AllReduce
 
 WHOLE: Final = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
+# Larger ones, as attention masks, are left alone where torch has counted no change: not copied, compared or summed.
+# Not smaller ones: torch counts no change of running statistics, and to compare those costs nothing.
+LARGE_BYTES: Final = 1 << 20
+
+
+@dataclass(slots=True, eq=False)
+class _Buffer:
+    """One buffer.  A module may put another tensor in its place, so it is looked up by its name there."""
+
+    name: str
+    owner: Any
+    key: str  # of `owner`
+    before: Any = field(init=False)  # a copy of it as it was when the step began
+    tensor: Any = field(init=False)  # the one that was there
+    version: int = field(init=False)  # of it
+    is_statistic: bool = field(init=False)  # of a normalisation layer
+    is_large: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tensor = self.now
+        self.version = self.tensor._version  # noqa: SLF001  torch documents it for this use alone
+        self.before = self.tensor.detach().clone()
+        self.is_statistic = isinstance(self.owner, _NormBase)
+        self.is_large = self.before.numel() * self.before.element_size() > LARGE_BYTES and not self.is_statistic
+
+    @property
+    def now(self) -> Any:
+        return self.owner._buffers[self.key]  # noqa: SLF001  what get_buffer() looks up, by a path
+
+    @property
+    def has_changed(self) -> bool:
+        """False: nobody has written to it since the step began, as far as torch counts that."""
+        now = self.now
+        return now is not self.tensor or now._version != self.version  # noqa: SLF001
+
+    def follow(self) -> Any:
+        """The tensor that is there now, from which a step begins."""
+        now = self.owner._buffers[self.key]  # noqa: SLF001
+        if now is not self.tensor:
+            self.check()
+            self.tensor = now
+        return now
+
+    def restore(self) -> None:
+        if self.is_large and not self.has_changed:
+            return
+        self.tensor.copy_(self.before)
+        self.owner._buffers[self.key] = self.tensor  # noqa: SLF001
+
+    def check(self) -> None:
+        """Raises UsageError if the module has put something else in its place."""
+        now, before = self.now, self.before
+        if now is self.tensor:
+            return
+        if now is None or (now.shape, now.dtype, now.device) != (before.shape, before.dtype, before.device):
+            what = "nothing" if now is None else f"{now.dtype} {tuple(now.shape)} on {now.device}"
+            raise UsageError(
+                f"{self.name}: was {before.dtype} {tuple(before.shape)} on {before.device}, is {what} after a step; a "
+                "buffer of a group keeps its shape, or is no state: register_buffer(..., persistent=False)"
+            )
 
 
 class ModelBuffers:
@@ -24,68 +88,123 @@ class ModelBuffers:
 
     def __init__(self, module: Any) -> None:
         """Raises UsageError, with its name, for a buffer that can be neither averaged nor copied."""
-        saved = module.state_dict().keys()
-        named = [(name, buffer) for name, buffer in module.named_buffers() if name in saved]
-        for name, buffer in named:
-            if buffer.device.type == "meta" or not (buffer.is_floating_point() or buffer.dtype in WHOLE):
+        saved, first = module.state_dict().keys(), {name for name, _ in module.named_buffers()}  # shared ones once
+        named = {
+            f"{path}.{key}" if path else key: (owner, key)
+            for path, owner in module.named_modules()
+            for key in owner._buffers  # noqa: SLF001
+        }
+        for name, buffer in module.named_buffers():
+            is_real = buffer.is_floating_point() or buffer.dtype in WHOLE
+            if name in saved and (buffer.device.type == "meta" or not is_real):
                 raise UsageError(
                     f"{name}: {buffer.dtype} on {buffer.device}; buffers of a group are real and have memory"
                 )
-        self._floating = [buffer for _, buffer in named if buffer.is_floating_point()]
-        self._whole = [buffer for _, buffer in named if not buffer.is_floating_point()]
-        self._before = [buffer.clone() for buffer in self._floating + self._whole]
-        self._agreed: list[Any] = []  # of the step under way, once reduced
+        found = [_Buffer(name, *held) for name, held in named.items() if name in saved and name in first]
+        floating = [one for one in found if one.before.is_floating_point()]
+        self._statistics = [one for one in floating if one.is_statistic]
+        self._floating = [*self._statistics, *(one for one in floating if not one.is_statistic)]
+        self._whole = [one for one in found if not one.before.is_floating_point()]
+        self._counters = [one for one in self._whole if one.is_statistic]
+        self._large = [one for one in found if one.is_large]
+        self._small = [one for one in found if not one.is_large]
+        self._earlier: Any = None  # weighted changes of the statistics by micro-batches before the last
+        self._agreed: list[tuple[_Buffer, Any]] = []  # of the step under way, once reduced
 
     def begin(self) -> None:
         """Remembers the buffers as they are at the step's beginning, the same bits on all ranks."""
-        self._agreed = []
-        for copy, buffer in zip(self._before, self._floating + self._whole, strict=True):
-            copy.copy_(buffer)
+        self._agreed, self._earlier = [], None
+        with torch.no_grad():
+            for one in self._large:
+                if one.has_changed:
+                    one.follow()
+                    one.before.copy_(one.tensor)
+                    one.version = one.tensor._version  # noqa: SLF001
+            if self._small:
+                now = [one.follow() for one in self._small]
+                torch._foreach_copy_([one.before for one in self._small], now)
 
     def drop(self) -> None:
         """The buffers are as they were at the step's beginning."""
-        for copy, buffer in zip(self._before, self._floating + self._whole, strict=True):
-            buffer.copy_(copy)
+        with torch.no_grad():
+            for one in (*self._floating, *self._whole):
+                one.restore()
 
-    def reduce(self, all_reduce: AllReduce, *, weight: float, rank: int, size: int) -> None:
+    def end_part(self, weight: float) -> None:
+        """A micro-batch that others follow has been trained; `weight` is its part of the step's records."""
+        if not self._statistics:
+            return
+        with torch.no_grad():
+            before, now = (_joined(tensors) for tensors in _both(self._statistics))
+            change = torch.where(now != before, now - before, 0) * weight
+            self._earlier = change if self._earlier is None else self._earlier + change
+            for one in (*self._statistics, *self._counters):
+                one.restore()
+
+    def reduce(
+        self, all_reduce: AllReduce, *, weight: float, rank: int, size: int, last_weight: float | None = None
+    ) -> None:
         """Agrees with the other ranks; `weight` is this rank's part of the step's records, 0 without a share.
 
-        At most three all-reduces, the same on all ranks.  Raises what they raise (StepAborted).
+        `last_weight`: that of its last micro-batch, if it had several.  At most three all-reduces, the same on all
+        ranks.  Raises what they raise (StepAborted), and UsageError for a buffer that has another shape now.
         """
+        for one in (*self._floating, *self._whole):
+            one.check()
+        last = weight if last_weight is None else last_weight
         if size == 1:
-            self._agreed = self._floating + self._whole
+            if self._earlier is not None:
+                changes = self._changes(self._statistics, weight, last)
+                self._agreed = _averages(self._statistics, changes)
             return
-        changes = self._changes(weight)
-        if self._floating:
+        told = np.zeros(size + len(self._large), dtype=np.int64)  # who has a share, and which large ones have changed
+        told[rank] = weight > 0
+        told[size:] = [one.has_changed for one in self._large]
+        if self._whole or self._large:
+            all_reduce(told)
+        still = {one for one, ranks in zip(self._large, told[size:], strict=True) if not ranks}
+        floating = [one for one in self._floating if one not in still]
+        whole = [one for one in self._whole if one not in still]
+        if floating:
+            changes = self._changes(floating, weight, last)
             all_reduce(changes)
-        whole = _flat(self._whole, torch.int64)
-        if self._whole:
-            has_share = np.zeros(size, dtype=np.int64)
-            has_share[rank] = weight > 0
-            all_reduce(has_share)
-            if rank != int(np.argmax(has_share)):  # the first with a share
-                whole[...] = 0
-            all_reduce(whole)
-        before = self._before[: len(self._floating)]
-        averages = _flat(before, torch.float64) + changes
-        self._agreed = [*_split(averages, self._floating), *_split(whole, self._whole)]
+            self._agreed += _averages(floating, changes)
+        if whole:
+            values = _flat([one.now for one in whole], torch.int64)
+            if rank != int(np.argmax(told[:size])):  # the first with a share
+                values[...] = 0
+            all_reduce(values)
+            self._agreed += _split(values, whole)
 
     def apply(self) -> None:
         """The buffers are those agreed on.  After `reduce`, once the step is complete."""
-        for value, buffer in zip(self._agreed, self._floating + self._whole, strict=True):
-            if value is not buffer:
-                buffer.copy_(value)
+        with torch.no_grad():
+            for one, value in self._agreed:
+                one.now.copy_(value)
 
-    def _changes(self, weight: float) -> Any:
+    def _changes(self, floating: Sequence[_Buffer], weight: float, last_weight: float) -> Any:
         """This rank's weighted changes; no values are summed, so a constant stays as it is, to the last bit."""
-        before = _flat(self._before[: len(self._floating)], torch.float64)
-        if weight == 0:
-            return np.zeros_like(before)
-        now = _flat(self._floating, torch.float64)
-        is_changed = now != before
+        before, now = (_flat(tensors, torch.float64) for tensors in _both(floating))
         changes = np.zeros_like(before)
-        np.subtract(now, before, out=changes, where=is_changed)  # an infinite mask minus itself is no number
-        return changes * weight
+        if weight == 0:
+            return changes
+        np.subtract(now, before, out=changes, where=now != before)  # an infinite mask minus itself is no number
+        if self._earlier is None:
+            changes *= weight
+        else:
+            statistics = len(self._earlier)  # which come first
+            changes[:statistics] *= last_weight
+            changes[:statistics] += self._earlier.cpu().numpy()
+            changes[statistics:] *= weight
+        return changes
+
+
+def _both(buffers: Sequence[_Buffer]) -> tuple[list[Any], list[Any]]:
+    return [one.before for one in buffers], [one.now for one in buffers]
+
+
+def _joined(tensors: list[Any]) -> Any:
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).to(torch.float64)
 
 
 def _flat(tensors: list[Any], dtype: Any) -> Any:
@@ -93,9 +212,12 @@ def _flat(tensors: list[Any], dtype: Any) -> Any:
     return torch.cat(parts).cpu().numpy() if parts else np.zeros(0)
 
 
-def _split(flat: Any, buffers: list[Any]) -> list[Any]:
-    """The parts of an array in host memory, on the device of the buffers."""
-    if not buffers:
-        return []
-    parts = torch.from_numpy(flat).to(buffers[0].device).split([buffer.numel() for buffer in buffers])
-    return [part.view(buffer.shape) for part, buffer in zip(parts, buffers, strict=True)]
+def _averages(buffers: Sequence[_Buffer], changes: Any) -> list[tuple[_Buffer, Any]]:
+    return _split(_flat([one.before for one in buffers], torch.float64) + changes, buffers)
+
+
+def _split(flat: Any, buffers: Sequence[_Buffer]) -> list[tuple[_Buffer, Any]]:
+    """The parts of an array in host memory, on the device of the buffers, each with its buffer."""
+    befores = [one.before for one in buffers]
+    parts = torch.from_numpy(flat).to(befores[0].device).split([before.numel() for before in befores])
+    return [(one, part.view(one.before.shape)) for one, part in zip(buffers, parts, strict=True)]

@@ -1,7 +1,8 @@
 """Micro-batches read by a DataLoader's workers, ahead of the loop, in the order that the group will ask for them.
 
 Which records come next depends on who is in the group, so what is read ahead is a guess; it is right until somebody
-comes or goes.  A step that comes again does not read again what it had, unless the script has changed it in place.
+comes or goes.  A step that comes again does not read again what it had: it gets the same tensors in containers of their
+own, unless the script has changed a tensor in place, as far as torch counts that (not by `.data` or `.numpy()`).
 Without workers and pinned memory they are read when they are asked for, without a DataLoader.
 """
 
@@ -35,7 +36,7 @@ class RecordFetcher:
         self.is_stream: Final = isinstance(source, StreamSource)
         self._iterator: Iterator[Any] = iter(())
         self._step = -1
-        self._held: dict[Keys, tuple[Any, tuple[int, ...]]] = {}  # of the step: data, and the versions of its tensors
+        self._held: dict[Keys, tuple[Any, tuple[int, ...]]] = {}  # of the step: a copy, and its tensors' versions
 
     def start(self) -> None:
         """Starts the worker processes, if any; a second call does nothing."""
@@ -49,13 +50,12 @@ class RecordFetcher:
         if step != self._step:
             self._step, self._held = step, {}
         if keys in self._held:
-            data, versions = self._held[keys]
-            if _versions(data) == versions:
-                return data
+            kept, versions = self._held[keys]
+            if _versions(kept) == versions:
+                return _copied(kept)
         data = self._source.__getitems__(keys) if self._is_direct else self._read_ahead(keys, ahead)
-        given = _versions(data)
-        if given is not None:
-            self._held[keys] = data, given
+        if (given := _versions(data)) is not None:
+            self._held[keys] = _copied(data), given
         return data
 
     def _read_ahead(self, keys: Keys, ahead: Callable[[], Iterable[Keys]]) -> Any:
@@ -109,24 +109,35 @@ def _as_read(batch: Any) -> Any:
 
 
 def _versions(data: Any) -> tuple[int, ...] | None:
-    """Numbers that change when a tensor within is changed in place; None where that cannot be told of all data."""
-    match data:
-        case torch.Tensor():
-            return (data._version,)  # noqa: SLF001  torch documents it for this use alone
-        case None | bool() | int() | float() | str() | bytes():
-            return ()
-        case Mapping():
-            return _versions_of(data.values())
-        case tuple() | list():
-            return _versions_of(data)
-        case _:
-            return None
-
-
-def _versions_of(items: Iterable[Any]) -> tuple[int, ...] | None:
+    """Numbers that change when a tensor within is changed in place; None for what cannot be given a second time."""
+    kind = type(data)
+    if kind is torch.Tensor:
+        return None if data.requires_grad else (data._version,)  # noqa: SLF001  torch documents it for this use alone
+    if data is None or kind in (bool, int, float, str, bytes):
+        return ()
+    if kind not in (dict, list, tuple):
+        return None
     versions: tuple[int, ...] = ()
-    for item in items:
+    for item in data.values() if kind is dict else data:
         if (of_item := _versions(item)) is None:
             return None
         versions += of_item
     return versions
+
+
+def _copied(data: Any) -> Any:
+    """Containers of their own around the same memory: the script may put other things into those that it was given.
+
+    Tensors are the same memory with the same version, and attributes of their own, as `requires_grad`.
+    """
+    match data:
+        case torch.Tensor():
+            return data.detach()
+        case dict():
+            return {key: _copied(held) for key, held in data.items()}
+        case list():
+            return [_copied(held) for held in data]
+        case tuple():
+            return tuple(_copied(held) for held in data)
+        case _:
+            return data

@@ -2,13 +2,15 @@
 
 A loop's body runs for every micro-batch, and again for a step that was dropped.  Optimisers do nothing then, because no
 parameter has a gradient; schedules, scalers and moving averages would advance.  So the methods by which those advance
-do nothing while the gate is closed.
+do nothing while the gate is closed.  The gate counts the calls of optimisers that came while it was open: a step that
+counts in the job and at no optimiser is one whose gradients are lost.
 """
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable
-from functools import update_wrapper, wraps
+from functools import partial, update_wrapper, wraps
 from typing import Any, Final
 
 import torch
@@ -17,6 +19,8 @@ from trainer_sdk.errors import UsageError
 
 # of the classes that have them, the methods by which they advance
 ADVANCES: Final = ("step", "update", "unscale_", "update_parameters")
+ADVANCES_OF_AVERAGES: Final = ("step", "update", "update_parameters")  # modules that no optimiser trains
+ADVANCES_OF_MODELS: Final = ("update_parameters",)
 
 
 class StepGate:
@@ -24,27 +28,75 @@ class StepGate:
 
     def __init__(self) -> None:
         self.is_open = False
+        self.optimizer_calls = 0  # since it was opened
+        self._undo: list[Callable[[], None]] = []
 
-    def guard(self, part: Any) -> None:
+    def open(self) -> None:
+        self.is_open, self.optimizer_calls = True, 0
+
+    def guard(self, part: Any, *, is_trained: bool = False) -> None:
         """From now on the methods of `part` by which it advances return None while the gate is closed.
 
-        `part.step(closure)` of an optimiser raises UsageError.
+        `part.step(closure)` of an optimiser raises UsageError.  `is_trained`: a module that an optimiser trains, whose
+        methods are its own affair.
         """
         if isinstance(part, torch.optim.Optimizer):
-            part.step = _GuardedStep(part.step, self)  # of the object: schedules have put their own there before
-        elif not isinstance(part, torch.nn.Module) or hasattr(part, "update_parameters"):
-            kind = type(part)
-            methods = {name: self._guarded(getattr(kind, name)) for name in ADVANCES if hasattr(kind, name)}
+            before = vars(part).get("step")  # of the object: schedules have put their own there before
+            part.step = _GuardedStep(part.step, self)
+            self._undo.append(partial(_unguard_optimizer, part, before))
+            return
+        names: tuple[str, ...] = ADVANCES
+        if isinstance(part, torch.nn.Module):
+            names = ADVANCES_OF_MODELS if is_trained else ADVANCES_OF_AVERAGES
+        kind = type(part)
+        methods = {name: self._guarded(part, name) for name in names if callable(getattr(kind, name, None))}
+        if methods:
             # By its class: attributes of a schedule's object are part of its state.
             named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
-            part.__class__ = type(kind.__name__, (kind,), methods | named)
+            as_made = {"__reduce_ex__": _reduced_as(kind), "__slots__": ()}
+            object.__setattr__(part, "__class__", type(kind.__name__, (kind,), methods | named | as_made))
+            self._undo.append(partial(object.__setattr__, part, "__class__", kind))
 
-    def _guarded(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def release(self) -> None:
+        """What was guarded acts at each call again.  May be repeated."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _guarded(self, part: Any, name: str) -> Callable[..., Any]:
+        method = getattr(type(part), name)
+        is_optimizer_call = isinstance(part, torch.amp.GradScaler) and name == "step"
+
         @wraps(method)
         def guarded(*arguments: Any, **named: Any) -> Any:
-            return method(*arguments, **named) if self.is_open else None
+            if not self.is_open:
+                return None
+            self.optimizer_calls += is_optimizer_call  # it may find that the optimizer must not be called
+            return method(*arguments, **named)
 
         return guarded
+
+
+def _unguard_optimizer(optimizer: Any, before: Any) -> None:
+    if isinstance(vars(optimizer).get("step"), _GuardedStep):  # else somebody has put another one there
+        del optimizer.step
+        if before is not None:
+            optimizer.step = before
+
+
+def _reduced_as(kind: type) -> Callable[..., Any]:
+    """`__reduce_ex__` by which copies, pickled ones too, are of the class that the script knows, with no guard."""
+    own: Any = kind.__reduce_ex__
+
+    def reduced(self: Any, protocol: Any) -> Any:
+        found = own(self, protocol)
+        if isinstance(found, str):
+            return found
+        function, arguments, *rest = found
+        if function is copyreg.__newobj__:  # type: ignore[attr-defined]  # which pickle asks to be of the object's class
+            function = kind.__new__
+        return (function, tuple(kind if one is type(self) else one for one in arguments), *rest)
+
+    return reduced
 
 
 class _GuardedStep:
@@ -60,7 +112,10 @@ class _GuardedStep:
                 "optimizer.step(closure): evaluates the model again in the middle of a step, on this trainer's "
                 "records alone; use an optimizer that takes none (LBFGS cannot be used in a group)"
             )
-        return self._step() if self._gate.is_open else None
+        if not self._gate.is_open:
+            return None
+        self._gate.optimizer_calls += 1
+        return self._step()
 
     @property
     def __func__(self) -> Any:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from trainer_sdk.errors import StepAborted
 from trainer_sdk.group.group_steps import GroupSteps
 from trainer_sdk.group.port import StepShare
 from trainer_sdk.torch.micro_batches import MicroBatch
 from trainer_sdk.torch.training_replica import TrainingReplica
+
+_NO_OPTIMIZER: Final = (
+    "edl: step {step} is complete and no optimizer.step() was called, so its gradients are lost; call it in each round "
+    "of the loop after loader.backward(), without a condition (loader(micro_batch=...) accumulates) and not in a hook\n"
+)
 
 
 class StepInHand:
@@ -22,7 +28,9 @@ class StepInHand:
     def __init__(self, steps: GroupSteps, replica: TrainingReplica) -> None:
         self._steps, self._replica = steps, replica
         self._share: StepShare | None = None
+        self._last_weight = 0.0  # of the last micro-batch
         self._sample = ""
+        self._has_told = False
         self.has_ended = True
 
     @property
@@ -36,13 +44,22 @@ class StepInHand:
         return self._share.step + 1 if self._share is not None and self.is_complete else 0
 
     def apply(self) -> None:
-        """The loop asks for more: what it has changed since the step was complete is all of it."""
-        self._replica.gate.is_open = False
+        """The loop asks for more: what it has changed since the step was complete is all of it.
+
+        Tells once of a step without a call of an optimizer: its records count, and its gradients are lost.
+        """
+        gate, share = self._replica.gate, self._share
+        if gate.is_open and share is not None and share.records and not gate.optimizer_calls and not self._has_told:
+            self._has_told = True
+            sys.stderr.write(_NO_OPTIMIZER.format(step=share.step + 1))
+        gate.is_open = False
 
     def begin(self, share: StepShare, parts: Sequence[MicroBatch], sample: str = "") -> None:
         """The parts are this trainer's micro-batches; `sample` is what `data_digest` says of the share's sample."""
         self._share, self._sample, self.has_ended = share, sample, False
+        self._last_weight = parts[-1].weight if parts else 0.0
         is_alone = share.size == 1 and len(parts) == 1 and parts[0].weight == 1
+        self._replica.check_parameters()
         self._replica.buckets.begin(None if is_alone else self._steps.all_reduce, is_shared=share.size > 1)
         for buffers in self._replica.buffers:
             buffers.begin()
@@ -60,6 +77,9 @@ class StepInHand:
                 if part.is_last:
                     self._replica.buckets.reduce_as_ready()
                 self._replica.buckets.backward(loss * part.weight if part.weight != 1 else loss)
+                if not part.is_last:
+                    for buffers in self._replica.buffers:
+                        buffers.end_part(part.weight)
             if part.is_last:
                 self.end()
         except StepAborted:
@@ -73,7 +93,13 @@ class StepInHand:
         self._replica.buckets.finish()
         weight = len(share.positions) / share.records if share.records else 0.0
         for buffers in self._replica.buffers:
-            buffers.reduce(self._steps.all_reduce, weight=weight, rank=share.rank, size=share.size)
+            buffers.reduce(
+                self._steps.all_reduce,
+                weight=weight,
+                rank=share.rank,
+                size=share.size,
+                last_weight=self._last_weight,
+            )
         self._replica.buckets.check_device()
         if not self._steps.end_step(sample=self._sample):
             self._drop()
@@ -81,7 +107,8 @@ class StepInHand:
         for buffers in self._replica.buffers:
             buffers.apply()
         self._replica.buckets.deliver()
-        self.has_ended = self._replica.gate.is_open = True
+        self.has_ended = True
+        self._replica.gate.open()
 
     def end_without_parts(self) -> None:
         """Ends a step that has no record to train."""

@@ -7,7 +7,8 @@ The objects are those that the script made, changed in place, so its own referen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from operator import is_
 from typing import Any, Final
 
 import torch
@@ -47,7 +48,23 @@ class TrainingReplica(TorchReplica):
         self._synced: Final = frozenset(name for name, module in modules.items() if module in trained)
         self.gate: Final = StepGate()
         for part in parts.values():
-            self.gate.guard(part)
+            self.gate.guard(part, is_trained=part in trained and not _holds_another(part, self.modules))
+        self._optimizers: Final = optimizers
+        self._stepped = [parameter for optimizer in optimizers.values() for parameter in _parameters_of(optimizer)]
+        self._summed: Final = {id(parameter) for module in trained for parameter in module.parameters()}
+
+    def check_parameters(self) -> None:
+        """Raises UsageError, by its optimizer, for a parameter that an optimizer was given since, of no bucket."""
+        now = [parameter for optimizer in self._optimizers.values() for parameter in _parameters_of(optimizer)]
+        if len(now) == len(self._stepped) and all(map(is_, now, self._stepped)):
+            return
+        for name, optimizer in self._optimizers.items():
+            if any(id(parameter) not in self._summed for parameter in _parameters_of(optimizer)):
+                raise UsageError(
+                    f"{name}: trains a parameter that the model did not have when it was given to replicate(), so the "
+                    "group does not sum its gradients; make all layers before, frozen ones too"
+                )
+        self._stepped = now
 
     def digests(self) -> Mapping[str, int]:
         """Of parameters, of buffers of what is trained, and of optimizers' slots: tensors that only a step changes.
@@ -125,6 +142,13 @@ def _check_kinds(modules: Mapping[str, Any], optimizers: Mapping[str, Any]) -> N
             raise UsageError(
                 f"{name}: is wrapped in {type(module).__name__}; give the module within, EDL sums its gradients"
             )
+        for path, layer in module.named_modules():
+            if isinstance(layer, torch.nn.SyncBatchNorm):
+                raise UsageError(
+                    f"{name}.{path}: is SyncBatchNorm, which normalises over the ranks of torch.distributed, and here "
+                    "would do so over this trainer's micro-batch without a word; leave convert_sync_batchnorm out and "
+                    "raise micro_batch, or use GroupNorm"
+                )
     held = {id(parameter) for module in modules.values() for parameter in module.parameters()}
     for name, optimizer in optimizers.items():
         if any(id(parameter) not in held for parameter in _parameters_of(optimizer)):
@@ -132,6 +156,12 @@ def _check_kinds(modules: Mapping[str, Any], optimizers: Mapping[str, Any]) -> N
                 f"{name}: trains a parameter that is in no module given to replicate(); give that module too, and make "
                 "the optimizer of the parameters of the module as it is now"
             )
+
+
+def _holds_another(module: Any, modules: Iterable[Any]) -> bool:
+    """True for an average that has the averaged model within, whose parameters an optimizer trains."""
+    within = {id(one) for one in module.modules()} - {id(module)}
+    return any(id(other) in within for other in modules)
 
 
 def _parameters_of(optimizer: Any) -> Iterator[Any]:

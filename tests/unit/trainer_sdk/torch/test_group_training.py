@@ -204,6 +204,22 @@ def test_redo_reads_again_what_the_script_changed_in_place():
     assert len(torn.dataset.read) == len(calm.dataset.read) + DATASET.batch_size
 
 
+def test_redo_gets_what_the_script_put_other_things_in_place_of():
+    """The containers of a micro-batch are the script's; nothing is read again for it."""
+
+    def loop(script, loader, session):
+        for batch in loader:
+            batch[0] = batch[0] * 2
+            script.round(loader, *batch)
+            batch.clear()
+
+    calm, torn = (
+        train_group(ThreadGroup(DATASET, {0: 1}, aborts=aborts), loop, make=WithoutNorm)[0] for aborts in (None, {2: 0})
+    )
+    assert_same_bits([calm.state(), torn.state()])
+    assert len(torn.dataset.read) == len(calm.dataset.read)
+
+
 def test_len_is_the_number_of_steps_of_an_epoch():
     """What a schedule over all steps is made for."""
     lengths = []
@@ -358,6 +374,21 @@ def test_has_stepped_is_true_once_for_each_step():
     group = ThreadGroup(DATASET, {0: 2}, aborts={1: 1})
     scripts = train_group(group, loop, make=WithoutNorm, micro_batch=1)
     assert [script.steps for script in scripts] == [list(range(1, STEPS + 1))] * 2
+
+
+def test_step_without_an_optimizers_call_is_told_once(capsys):
+    """A condition left over from accumulation by hand: the records count, and their gradients are lost."""
+
+    def loop(script, loader, session):
+        for number, (x, y) in enumerate(loader):
+            loader.backward(torch.nn.functional.cross_entropy(script.model(x.to(DEVICE)), y.to(DEVICE)))
+            if number % 2 == 1:
+                script.update()
+
+    train_group(ThreadGroup(DATASET, {0: 1}), whole_loop, micro_batch=3)
+    assert "optimizer.step()" not in capsys.readouterr().err
+    train_group(ThreadGroup(DATASET, {0: 1}), loop)
+    assert capsys.readouterr().err.count("edl: step 1 is complete and no optimizer.step() was called") == 1
 
 
 # ---- misuse ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,9 @@
 """`replicate` takes what a script made, as it made it, and refuses by name what cannot train in a group."""
 
+import copy
+import pickle
 import warnings
+from dataclasses import dataclass
 
 import pytest
 
@@ -80,6 +83,11 @@ def schedule_of_another():
     return model, optimizer, second, other, optim.lr_scheduler.StepLR(other, 2)
 
 
+def synchronised():
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)))
+    return model, optim.SGD(model.parameters(), lr=0.1)
+
+
 def no_part():
     return (*parts(), 3)
 
@@ -88,6 +96,7 @@ def no_part():
     ("make", "message"),
     [
         (wrapped, "model: is wrapped in DataParallel; give the module within"),
+        (synchronised, r"model\.1: is SyncBatchNorm.*leave convert_sync_batchnorm out"),
         (without_optimizer, "give the model and its optimizer"),
         (foreign_parameter, "optimizer: trains a parameter that is in no module"),
         (forgotten_schedule, "a learning-rate schedule was made for the optimizer; give it too"),
@@ -266,6 +275,133 @@ def test_moving_average_takes_in_each_step_once():
     """With accumulation and a step that comes again; its parameters are not summed over the group."""
     *_, average = run_custom(averaged, round_averaged, micro_batch=2)
     assert int(average.n_averaged) == STEPS
+
+
+class Shadow(nn.Module):
+    """A moving average as libraries write it: a module with `update`, maybe with the averaged model within."""
+
+    def __init__(self, model, *, has_model):
+        super().__init__()
+        self.copy = copy.deepcopy(model).requires_grad_(requires_grad=False)
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
+        self.within = model if has_model else None
+
+    def update(self, model):
+        self.updates += 1
+        self.copy.weight.lerp_(model.weight.detach(), 0.1)
+
+
+@pytest.mark.parametrize("has_model", [False, True])
+def test_average_that_is_a_module_with_update_takes_in_each_step_once(has_model):
+    """Its parameters are no optimizer's."""
+
+    def make():
+        model, optimizer = parts()
+        return model, optimizer, Shadow(model, has_model=has_model)
+
+    def one_round(loader, x, y, model, optimizer, average):
+        loader.backward(nn.functional.cross_entropy(model(x), y))
+        optimizer.step()
+        average.update(model)
+
+    *_, average = run_custom(make, one_round, micro_batch=2)
+    assert int(average.updates) == STEPS
+
+
+class OwnUpdate(nn.Linear):
+    def update(self):
+        return "updated"
+
+
+def test_method_of_a_model_that_is_trained_is_its_own_affair(session):
+    model = OwnUpdate(2, 2)
+    edl_torch.replicate(session, model, optim.SGD(model.parameters(), lr=0.1))
+    assert model.update() == "updated"
+
+
+@dataclass(slots=True)
+class Best:
+    value: int = 0
+
+    def state_dict(self):
+        return {"value": self.value}
+
+    def load_state_dict(self, state):
+        self.value = state["value"]
+
+    def update(self):
+        self.value += 1
+
+
+def test_parts_act_at_each_call_again_once_the_session_is_over(session):
+    """In a notebook the objects outlive it; schedules, averages and parts of the script's own too."""
+    model, optimizer, average = averaged()
+    schedule, best = optim.lr_scheduler.StepLR(optimizer, 2), Best()
+    edl_torch.replicate(session, model, optimizer, schedule, average, best)
+    edl_torch.loader(session, Records(12), epochs=2, global_batch=6, seed=3)
+    before = model.weight.detach().clone()
+
+    def advance():
+        model.weight.grad = torch.ones_like(model.weight)
+        optimizer.step()
+        schedule.step()
+        average.update_parameters(model)
+        best.update()
+
+    advance()
+    assert torch.equal(model.weight, before)
+    assert (schedule.last_epoch, int(average.n_averaged), best.value) == (0, 0, 0)
+    session.close()
+    advance()
+    assert not torch.equal(model.weight, before)
+    assert (schedule.last_epoch, int(average.n_averaged), best.value) == (1, 1, 1)
+    assert type(best) is Best
+    optim.lr_scheduler.StepLR(optimizer, 2)
+
+
+def test_guarded_part_can_be_pickled_and_copied(session):
+    """As a whole module by torch.save: the copy is of the class that the script knows, without a guard."""
+    model, optimizer = parts()
+    average, best = optim.swa_utils.AveragedModel(model), Best(3)
+    edl_torch.replicate(session, model, optimizer, average, best)
+    for part, kind in ((average, optim.swa_utils.AveragedModel), (best, Best)):
+        for made in (pickle.loads(pickle.dumps(part)), copy.deepcopy(part)):
+            assert type(made) is kind
+            assert made.state_dict().keys() == part.state_dict().keys()
+
+
+def test_parameter_that_an_optimizer_gets_later_is_refused():
+    """It would train on this trainer's gradients alone."""
+
+    def one_round(loader, x, y, model, optimizer):
+        loader.backward(nn.functional.cross_entropy(model(x), y))
+        optimizer.step()
+        model.register_parameter("scale", nn.Parameter(torch.ones(1)))
+        optimizer.add_param_group({"params": [model.scale]})
+
+    with pytest.raises(UsageError, match="optimizer: trains a parameter that the model did not have"):
+        run_custom(parts, one_round, group=ThreadGroup(DATASET, {0: 1}))
+
+
+def round_plain(loader, x, y, model, optimizer):
+    loader.backward(nn.functional.cross_entropy(model(x), y))
+    optimizer.step()
+
+
+def normalised():
+    model = nn.Sequential(nn.BatchNorm1d(6, dtype=torch.float64), nn.Linear(6, 3, dtype=torch.float64))
+    return model, optim.SGD(model.parameters(), lr=0.1)
+
+
+def test_running_statistics_do_not_depend_on_micro_batches_and_trainers():
+    """Those of the first layer are of the records alone."""
+    found = []
+    for size, micro_batch in ((1, None), (1, 2), (3, 2)):
+        model, _ = run_custom(normalised, round_plain, group=ThreadGroup(DATASET, {0: size}), micro_batch=micro_batch)
+        assert int(model[0].num_batches_tracked) == STEPS
+        found.append(model[0].running_mean)
+    for one in found[1:]:
+        torch.testing.assert_close(one, found[0])
 
 
 def tied_half():
