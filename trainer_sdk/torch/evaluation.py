@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -20,6 +21,12 @@ from trainer_sdk.group.group_steps import GroupSteps
 from trainer_sdk.torch.record_source import size_of
 
 BatchNumbers = dict[int, dict[str, float]]  # by batch: what the script's function returned of it
+
+
+_BROKEN: Final = (
+    "edl: evaluate(): the group broke in it ({}); this trainer evaluates the rest by itself. If this comes with each "
+    "evaluation, some trainers do not call it: call it at all of them, not under `if session.is_leader`\n"
+)
 
 
 class EvaluationBatches:
@@ -69,13 +76,14 @@ def evaluate_alone(batches: EvaluationBatches, function: Callable[[Any], Mapping
 def evaluate_together(
     batches: EvaluationBatches, function: Callable[[Any], Mapping[str, Any]], steps: GroupSteps
 ) -> dict[str, float]:
-    """The same sums, each rank having evaluated its part of the batches."""
+    """The same sums, each rank having evaluated its part of the batches; standard error tells when the group broke."""
     numbers = batches.numbers(range(steps.rank, batches.count, steps.size), function)
     try:
         texts = steps.gather(json.dumps([[batch, held] for batch, held in numbers.items()]).encode())
         for text in texts:
             numbers |= dict(json.loads(text))
-    except StepAborted:
+    except StepAborted as error:
+        sys.stderr.write(_BROKEN.format(error))
         missing = [batch for batch in range(batches.count) if batch not in numbers]
         numbers |= batches.numbers(missing, function)
     return _sums(numbers)

@@ -137,8 +137,9 @@ class GroupLoader:
         """Sums of what `function(batch)` returns of all batches of the data set, the same for every trainer.
 
         Called when a step is complete, as after an epoch, the trainers share the batches; otherwise each evaluates all
-        of them.  Modules are in evaluation mode meanwhile, and no gradient is kept.  The function returns numbers by
-        name: {"correct": 31, "loss": 4.5}.
+        of them.  So all trainers call it: where one alone does, the group breaks and forms anew each time.  Modules are
+        in evaluation mode meanwhile, and no gradient is kept.  The function returns numbers by name: {"correct": 31,
+        "loss": 4.5}.
 
         Worker processes start with each call, in the loader's `multiprocessing_context`.  Without one it is
         "forkserver", for this process has threads by now and forking it might hang: the data set is sent to the

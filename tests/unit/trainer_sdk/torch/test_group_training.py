@@ -306,7 +306,7 @@ def assert_results(found, wanted):
 
 
 @pytest.mark.parametrize("broken", [(), (2,), (2, 5)])
-def test_epochs_end_at_all_ranks_with_one_evaluation_on_the_same_parameters(broken):
+def test_epochs_end_at_all_ranks_with_one_evaluation_on_the_same_parameters(broken, capsys):
     """All share the test set and get the same numbers; a rank whose group breaks then evaluates the rest by itself."""
     alone, wanted = expected_results()
     group = ThreadGroup(DATASET, {0: 2}, broken_gathers=broken)
@@ -318,6 +318,7 @@ def test_epochs_end_at_all_ranks_with_one_evaluation_on_the_same_parameters(brok
         assert script.model.training
     assert_same_bits([script.state() for script in scripts])
     assert_close(scripts[0].state(), alone.state())
+    assert capsys.readouterr().err.count("edl: evaluate(): the group broke in it (the group broke)") == 2 * len(broken)
 
 
 def test_member_that_misses_an_epochs_end_takes_it_over_and_runs_its_code_once():
