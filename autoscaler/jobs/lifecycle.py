@@ -9,10 +9,10 @@ failures in a row, without one batch completed between them, fail the job.  A co
 so a job that makes progress is never failed by kills from outside.
 
 Two count against that limit.  `_count_failure` here counts every trainer that ended unasked; the job's master
-(`master.job.trainers.trainer_loss.handle_failed`) counts scripts that raised.  Whichever reaches the limit first fails
-the job.  The master is polled before an end is counted here, so for a script that raises while it trains
-the master's verdict usually comes first, as `GivenUp`.  Kills, exits without an exception and scripts that raise before
-they have connected are counted here alone.
+(`master.job.trainers.trainer_loss.handle_failed`, of a group `master.group.suspects.handle_failed`) counts scripts that
+raised.  Whichever reaches the limit first fails the job.  The master is polled before an end is counted here, so for a
+script that raises while it trains the master's verdict usually comes first, as `GivenUp`.  Kills, exits without an
+exception and scripts that raise before they have connected are counted here alone.
 """
 
 from __future__ import annotations

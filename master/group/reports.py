@@ -32,8 +32,8 @@ MOST_RATE = 1e12
 LONGEST_PROBLEM = 1000
 LEAST_GRACE_NS = SECOND
 _HOW_TO_MEND = (
-    "What a script does to its model, its rates and its schedule must be the same on all ranks; no checkpoint holds "
-    "the difference"
+    "What a script does to its model, its rates and its schedule must be the same on all ranks, and their processors "
+    "and GPUs of a kind, since others round differently; no checkpoint holds the difference"
 )
 
 
