@@ -15,9 +15,9 @@ from tests.property.planner_draws import often
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import core_pod, job, node, shape
 
-LATER_S = 60.0  # as long as the longest window of the defaults
-TURNS = 120  # of that length, before nothing may move any more
-QUIET_TURNS = 12  # longer than what was refused or given up is left alone
+LATER_S = 20.0  # a move that stands still for a minute is late, and begins again
+TURNS = 360  # of that length, before nothing may move any more
+QUIET_TURNS = 36  # longer than what was refused or given up is left alone
 
 
 @st.composite
