@@ -17,6 +17,7 @@ from trainer_sdk.export.saved_tensors import MODEL, SavedPart, SavedTensor
 from trainer_sdk.export.stored_arrays import StoredArrays
 from trainer_sdk.group.port import CapturedState
 
+_COMPILED: Final = "_orig_mod"  # name that torch.compile(module) gives the module within the one that it returns
 _STATE_VERSION: Final = 1  # of `trainer_sdk.torch.replica_state`
 
 
@@ -71,7 +72,9 @@ def _places(encoded: Any, path: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _join(path: str, key: object) -> str:
-    return f"{path}.{key}" if path else str(key)
+    """The path within; names are those of the module that was compiled, as torch's own checkpoints have them."""
+    own = ".".join(step for step in str(key).split(".") if step != _COMPILED)
+    return ".".join(filter(None, (path, own)))
 
 
 def _tensor(arrays: StoredArrays, source: str, dtypes: Mapping[str, str]) -> SavedTensor:

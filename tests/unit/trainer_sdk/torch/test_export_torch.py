@@ -80,6 +80,18 @@ def test_safetensors_have_the_dtypes_and_bits_of_the_state_dict(trained, tmp_pat
     assert found.keys() == expected.keys()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, as its compiler is imported
+def test_model_that_was_compiled_loads_into_one_that_was_not(tmp_path):
+    """Also where parts of it were: torch.compile(module) returns another one, which holds it by a name of its own."""
+    model = Network()
+    expected = model.state_dict()
+    model.body = torch.compile(model.body)
+    captured = TorchReplica({"model": torch.compile(model)}).capture()
+    commit_copy(LocalStorage(tmp_path / "checkpoints"), captured, step=2)
+    assert main([str(tmp_path / "checkpoints"), str(tmp_path / "model.pt")]) == 0
+    assert_equal(torch.load(tmp_path / "model.pt", weights_only=True), expected)
+
+
 def test_slots_of_an_optimizer_are_a_part(trained, tmp_path):
     """By the paths of its state_dict(); numbers that are no tensors are left out."""
     assert main([str(tmp_path / "checkpoints"), str(tmp_path / "slots.pt"), "--part", "optimizer"]) == 0
