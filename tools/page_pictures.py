@@ -93,9 +93,9 @@ def main() -> None:
                 raise SystemExit("web did not grow: is the demo well?")
             time.sleep(0.5)
         take(browser, address, "/", "now", viewport=DESKTOP)
+        take(browser, address, "/what-if?deployment=web&replicas=9", "what-if", viewport=DESKTOP)
         take(browser, address, "/jobs/default/digits-b", "job", viewport=DESKTOP)
         take(browser, address, "/time", "time", viewport=DESKTOP, color_scheme="dark")
-        take(browser, address, "/what-if?deployment=web&replicas=9", "what-if", viewport=DESKTOP)
         take(browser, address, "/waiting", "waiting-on-a-phone", viewport=PHONE, color_scheme="dark")
         browser.close()
     for picture in sorted(PICTURES.glob("*.png")):
