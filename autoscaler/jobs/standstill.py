@@ -8,7 +8,7 @@ Pure.  Not here: a trainer that hangs beside others (`trainer_ledger`), a master
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from autoscaler.jobs.progress import JobProgress, TrainerEntry
@@ -55,19 +55,23 @@ def standstill_text(since: str, progress: JobProgress) -> str:
     return f"no trainer takes part {since}, so nothing is trained; {cost}"
 
 
-def awaited_text(progress: JobProgress, trainers: Sequence[str], scaling: str) -> str:
+def awaited_text(progress: JobProgress, trainers: Sequence[str], scaling: str, waiting: Mapping[str, str]) -> str:
     """Text on what is being done about a standstill.
 
-    `trainers`: names of the job's trainer pods; `scaling`: why there are no more of them.
+    `trainers`: names of the job's trainer pods; `scaling`: why there are no more of them; `waiting`: why containers do
+    not run yet, by the pod's name.
     """
     if not trainers:
         return f"EDL starts a new trainer as soon as it can: {scaling}" if scaling else "EDL starts a new trainer"
     entries = {entry.name: entry for entry in progress.ledger}
     by_state: dict[str, list[str]] = {}
     for name in trainers:
-        by_state.setdefault(_state_of(entries.get(name)), []).append(name)
+        why = waiting.get(name)
+        state = f"its containers do not run yet ({why})" if why else _state_of(entries.get(name))
+        by_state.setdefault(state, []).append(name)
     told = "; ".join(f"{_named(names)}: {state}" for state, names in by_state.items())
-    return f"{told} (edl logs tj/NAME --trainer {trainers[0].rpartition('-')[2]})"
+    with_log = next((name for name in trainers if name not in waiting), None)
+    return told if with_log is None else f"{told} (edl logs tj/NAME --trainer {with_log.rpartition('-')[2]})"
 
 
 def _named(names: Sequence[str]) -> str:

@@ -79,6 +79,7 @@ class MasterContact:
     checkpoint_at_s: float
     started_at_s: float
     standstill_since_s: float | None = None  # since when no trainer takes part, by its answers; None: one does
+    is_start_awaited: bool = False  # ... while a trainer pod is starting
 
     @property
     def progress_since_start(self) -> JobProgress | None:
@@ -100,6 +101,7 @@ class MasterReport:
     has_committed_since_start: bool = False
     is_overdue: bool = False
     standstill_since: str = ""  # since when no trainer takes part, as text, once that lasts
+    is_start_awaited: bool = False  # no trainer takes part, that lasts, and a trainer pod is starting
 
 
 _PHASES: Final = {
@@ -129,6 +131,9 @@ def training_verdict(report: MasterReport) -> HealthVerdict:
     if report.standstill_since:
         message = standstill_text(report.standstill_since, progress)
         return HealthVerdict(holds=False, reason=HealthReason.NO_TRAINER, message=message)
+    if report.is_start_awaited:
+        message = "no trainer takes part yet, and a trainer pod is starting"
+        return HealthVerdict(holds=False, reason=HealthReason.STARTING, message=message)
     if progress.phase in TRAINING_PHASES:
         message = f"phase of the master: {progress.phase}"
         message = "; ".join(filter(None, (message, progress.trainers_problem, progress.data_problem)))
@@ -167,14 +172,16 @@ def master_report(
     is_reported = isinstance(contact.missing_answer, MalformedAnswer) or now_s - since_s >= UNANSWERED_LIMIT_S
     uncommitted_s = uncommitted_since_s(contact)
     alone_s = contact.standstill_since_s
-    is_alone_told = contact.progress_since_start is not None and is_standstill_told(alone_s, contact.progress_at_s)
+    has_lasted = contact.progress_since_start is not None and is_standstill_told(alone_s, contact.progress_at_s)
+    is_told = has_lasted and not contact.is_start_awaited
     return MasterReport(
         progress=contact.progress_since_start,
         missing_answer=contact.missing_answer if is_reported else None,
         since=format_since(since_s) if contact.missing_answer is not None and is_reported else "",
         has_committed_since_start=contact.checkpoint_at_s > contact.started_at_s,
         is_overdue=uncommitted_s is not None and now_s - uncommitted_s > OVERDUE_INTERVALS * every_s,
-        standstill_since=format_since(alone_s) if alone_s is not None and is_alone_told else "",
+        standstill_since=format_since(alone_s) if alone_s is not None and is_told else "",
+        is_start_awaited=has_lasted and contact.is_start_awaited,
     )
 
 

@@ -33,12 +33,18 @@ from autoscaler.jobs.progress import (
 )
 from autoscaler.jobs.progress_events import progress_events
 from autoscaler.jobs.server_ratio import ServerRatio, observe_ratio
-from autoscaler.jobs.standstill import awaited_text, is_standstill_told, observe_standstill, standstill_text
+from autoscaler.jobs.standstill import (
+    awaited_text,
+    is_standstill_told,
+    observe_standstill,
+    standstill_text,
+    takes_part,
+)
 from autoscaler.jobs.throughput_watch import ThroughputWatch, observe_throughput
 from autoscaler.jobs.trainer_ledger import TrainerVerdict, judge_all, observe_ledger
 from autoscaler.operator.controllers.master_client import MasterClient
 from autoscaler.operator.controllers.server_drain import ServerDrains
-from autoscaler.operator.job.job_pods import active_pods, names_of, role_of
+from autoscaler.operator.job.job_pods import active_pods, is_starting, names_of, role_of, waiting_reasons
 from autoscaler.operator.job.job_record import JobRecord, bucket_owners_of, emptied_servers, released_servers
 from autoscaler.operator.job.throughput_status import setting_of
 from autoscaler.operator.store.event_recorder import JobEvent
@@ -225,20 +231,31 @@ class ProgressPoller:
         self._set_still(record, tuple(one for one in found if one.name in keys))
 
     def _watch_standstill(self, record: JobRecord, progress: JobProgress) -> None:
-        """Follow since when no trainer of the job takes part; emit one event once that has lasted."""
+        """Follow since when no trainer of the job takes part; emit one event once that has lasted.
+
+        Nothing is told while a trainer pod that came since then is starting, up to its `STARTING_S`.
+        """
         store, job, now_s = self._store, record.job, self._store.clock()
         before_s, started_at_s = record.standstill_since_s, record.life.started_at_s
         if before_s is not None and started_at_s is not None and before_s < started_at_s:
             before_s = None  # of before a suspension
         is_active = record.life.state is JobState.ACTIVE
         since_s = observe_standstill(before_s, progress, now_s) if is_active else None
-        store.change(job, standstill_since_s=since_s)
-        was_told = is_standstill_told(before_s, record.progress_at_s)
-        if since_s is None or was_told or not is_standstill_told(since_s, now_s):
+        pods = active_pods(store.objects.pods(job), Role.TRAINER)
+        took_part_at_s = now_s if any(map(takes_part, progress.ledger)) else record.took_part_at_s
+        is_recovered = record.progress is None  # what an earlier leader has written is what it has told
+        was_told = before_s is not None and (
+            is_recovered or (is_standstill_told(before_s, record.progress_at_s) and not record.is_start_awaited)
+        )
+        now_unix_s, after_unix_s = now_s - store.offset_s, took_part_at_s - store.offset_s
+        starting = (is_starting(raw, now_unix_s=now_unix_s, after_unix_s=after_unix_s) for raw in pods)
+        is_awaited = since_s is not None and not was_told and any(starting)
+        store.change(job, standstill_since_s=since_s, is_start_awaited=is_awaited, took_part_at_s=took_part_at_s)
+        if since_s is None or was_told or is_awaited or not is_standstill_told(since_s, now_s):
             return
-        names = names_of(active_pods(store.objects.pods(job), Role.TRAINER))
         decision = store.plan_report_of(job.key).decision
-        awaited = awaited_text(progress, names, "" if decision is None else decision.message)
+        scaling = "" if decision is None else decision.message
+        awaited = awaited_text(progress, names_of(pods), scaling, waiting_reasons(pods))
         since = f"since {to_time(since_s - store.offset_s)}"
         message = f"{standstill_text(since, progress)}. {awaited}"
         store.events.emit(job, JobEvent(reason="NoTrainer", message=message, is_warning=True))

@@ -14,6 +14,7 @@ from autoscaler.clusters.kubernetes.objects.fields import (
     condition_of,
     controller_of,
     integer,
+    parts,
     text,
     unix_s,
 )
@@ -24,6 +25,9 @@ from autoscaler.domain import Role
 from autoscaler.manifests.pod_schema import LONGEST_GRACE_S
 
 UNSTARTED_S: Final = 20.0  # images are usually pulled by then
+
+STARTING_S: Final = 300.0
+"""From a pod's node to its part in training, at most: a large image is pulled, and libraries of a gigabyte load."""
 
 RawPod = TypeVar("RawPod", bound=Mapping[str, Any])
 
@@ -111,6 +115,24 @@ def has_unstarted(pods: Iterable[RawPod], now_unix_s: float) -> bool:
 def _bound_for_long(raw: Raw, now_unix_s: float) -> bool:
     bound_s = unix_s(text(condition_of(raw, "PodScheduled"), "lastTransitionTime"))
     return bound_s is not None and now_unix_s - bound_s > UNSTARTED_S
+
+
+def is_starting(raw: Raw, *, now_unix_s: float, after_unix_s: float) -> bool:
+    """True if the pod got its node after the one instant, and not longer than STARTING_S before the other."""
+    bound_s = unix_s(text(condition_of(raw, "PodScheduled"), "lastTransitionTime"))
+    if not text(raw, "spec", "nodeName") or bound_s is None:
+        return False
+    return bound_s > after_unix_s and now_unix_s - bound_s <= STARTING_S
+
+
+def waiting_reasons(pods: Iterable[Raw]) -> dict[str, str]:
+    """Return why containers do not run yet, as the kubelet says it (ContainerCreating), by the pod's name."""
+    found: dict[str, str] = {}
+    for raw in pods:
+        statuses = (*parts(raw, "status", "initContainerStatuses"), *parts(raw, "status", "containerStatuses"))
+        if why := next(filter(None, (text(one, "state", "waiting", "reason") for one in statuses)), ""):
+            found[text(raw, "metadata", "name")] = why
+    return found
 
 
 def active_pods(pods: Iterable[RawPod], role: Role) -> list[RawPod]:

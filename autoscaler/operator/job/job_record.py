@@ -63,7 +63,9 @@ class JobRecord:
     unanswered_since_s: float = -inf  # the first failed poll since the last answer
     checkpoint_at_s: float = -inf  # last known commit
     waiting_since_s: float | None = None  # since when the job waits for capacity to start; None while suspended
+    took_part_at_s: float = -inf  # last answer of its master by which a trainer takes part
     standstill_since_s: float | None = None  # since when no trainer takes part, by its master's answers
+    is_start_awaited: bool = False  # ... and that is not told, for a trainer pod is starting
     ratio: ServerRatio = field(default_factory=ServerRatio)  # where it is measured
     throughput: ThroughputWatch = field(default_factory=ThroughputWatch)  # measured at each of its sizes
     leader: str = ""  # the master's pod that answered last
@@ -141,6 +143,7 @@ def master_contact_of(record: JobRecord) -> MasterContact:
         checkpoint_at_s=record.checkpoint_at_s,
         started_at_s=-inf if started_at_s is None else started_at_s,
         standstill_since_s=record.standstill_since_s,
+        is_start_awaited=record.is_start_awaited,
     )
 
 

@@ -17,7 +17,7 @@ from autoscaler.jobs.training_health import (
     checkpoint_verdict,
     training_verdict,
 )
-from autoscaler.operator.job.job_pods import is_ready, names_of
+from autoscaler.operator.job.job_pods import is_ready, names_of, waiting_reasons
 from autoscaler.operator.status.conditions import (
     Condition,
     ConditionStatus,
@@ -198,12 +198,15 @@ def _scaled(inputs: StatusInputs) -> Condition:
 def _progressing(inputs: StatusInputs) -> Condition:
     """Return the condition on training; where no trainer takes part, with what is being done about it."""
     found = _master_condition(inputs, ConditionType.PROGRESSING, training_verdict)
-    progress = inputs.master_report.progress
-    if found.reason != HealthReason.NO_TRAINER or progress is None:
+    report = inputs.master_report
+    is_alone = found.reason == HealthReason.NO_TRAINER or (
+        found.reason == HealthReason.STARTING and report.is_start_awaited
+    )
+    if not is_alone or report.progress is None:
         return found
-    names = names_of(inputs.active_pods[Role.TRAINER])
-    stuck = _stuck(inputs)
-    awaited = f"kube-scheduler: {stuck}" if stuck else awaited_text(progress, names, _scaled(inputs).message)
+    pods, stuck = inputs.active_pods[Role.TRAINER], _stuck(inputs)
+    awaited = awaited_text(report.progress, names_of(pods), _scaled(inputs).message, waiting_reasons(pods))
+    awaited = f"kube-scheduler: {stuck}" if stuck else awaited
     return replace(found, message=f"{found.message}. {awaited}")
 
 

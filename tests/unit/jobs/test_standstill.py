@@ -90,20 +90,28 @@ def test_each_trainer_pod_is_told_of_by_what_it_does():
         entry("t-2", phase=GroupPhase.UNREADY),
         entry("t-3", phase=GroupPhase.REDUCE, is_left_behind=True),
     )
-    told = awaited_text(here, ["t-0", "t-1", "t-2", "t-3"], "unused").split("; ")
+    told = awaited_text(here, ["t-0", "t-1", "t-2", "t-3"], "unused", {}).split("; ")
     assert told[0].startswith("t-0, t-1: not connected to the job's master, ")
     assert told[1] == "t-2: in the script's own code, and no step is asked for"
     assert told[2] == "t-3: silent, as a process that is stopped (edl logs tj/NAME --trainer 0)"
 
 
+def test_a_pod_whose_containers_do_not_run_has_no_log_to_read():
+    creating = dict.fromkeys(("t-0", "t-1"), "ContainerCreating")
+    told = awaited_text(answer(LOST), ["t-0", "t-1"], "", creating)
+    assert told == "t-0, t-1: its containers do not run yet (ContainerCreating)"
+    mixed = awaited_text(answer(), ["t-0", "t-1", "t-2"], "", creating)
+    assert mixed.endswith("(edl logs tj/NAME --trainer 2)")
+
+
 def test_of_many_trainer_pods_some_are_named():
-    told = awaited_text(answer(), [f"t-{number}" for number in range(200)], "")
+    told = awaited_text(answer(), [f"t-{number}" for number in range(200)], "", {})
     assert told.startswith("t-0, t-1, t-2, t-3, t-4 and 195 more: not connected")
     assert len(told) < 200
 
 
 def test_without_a_trainer_pod_the_reason_for_that_is_told():
-    assert awaited_text(answer(), [], "0 of 2 trainers: no node has room").endswith(
+    assert awaited_text(answer(), [], "0 of 2 trainers: no node has room", {}).endswith(
         ": 0 of 2 trainers: no node has room"
     )
-    assert awaited_text(answer(), [], "") == "EDL starts a new trainer"
+    assert awaited_text(answer(), [], "", {}) == "EDL starts a new trainer"

@@ -83,7 +83,8 @@ class FakeControllers:
                 return
 
     def _make_ready(self, pod):
-        conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]
+        bound = [one for one in pod["status"].get("conditions", ()) if one["type"] == "PodScheduled"]
+        conditions = [*(bound or [{"type": "PodScheduled", "status": "True"}]), {"type": "Ready", "status": "True"}]
         if pod["status"].get("phase") in {"Succeeded", "Failed"}:
             return
         self.server.rewrite(PODS, pod, pod | {"status": pod["status"] | {"phase": "Running", "conditions": conditions}})

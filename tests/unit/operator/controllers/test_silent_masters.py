@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.kubernetes.objects.fields import unix_s
+from autoscaler.clusters.kubernetes.api.kinds import PODS
+from autoscaler.clusters.kubernetes.objects.fields import to_time, unix_s
 from autoscaler.jobs.progress import WhyNoAnswer
 from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S
 from autoscaler.jobs.standstill import STANDSTILL_TOLD_AFTER_S
 from autoscaler.jobs.training_health import UNANSWERED_LIMIT_S
+from autoscaler.operator.job.job_pods import STARTING_S
 from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.raw_objects import template
 from tests.unit.operator.bench import JOB, START_S
@@ -150,10 +152,60 @@ async def test_a_job_whose_last_trainer_is_lost_tells_it_once_under_every_operat
     await talk.live(3)
     assert talk.told("Progressing") == ("False", "NoTrainer")
     assert talk.status()["standstillSince"] == since
+    await talk.live(STANDSTILL_TOLD_AFTER_S)
+    assert talk.reasons().count("NoTrainer") == 1, "what an earlier leader told is no news"
     talk.says = trains()
     await talk.live(2)
     assert talk.told("Progressing") == ("True", "Training")
     assert "standstillSince" not in talk.status()
+
+
+def bind_trainers(talk, *, bound_s):
+    """Their pods have had a node since then, and their image is being pulled."""
+    bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": to_time(bound_s)}
+    creating = [{"name": "trainer", "state": {"waiting": {"reason": "ContainerCreating"}}}]
+    for pod in talk.server.all(PODS):
+        if "-trainer-" in pod["metadata"]["name"]:
+            status = pod["status"] | {"conditions": [bound], "containerStatuses": creating}
+            talk.server.rewrite(PODS, pod, pod | {"status": status})
+
+
+async def test_a_resumed_job_whose_trainers_still_start_says_so_and_tells_no_standstill():
+    """With its data set known it is in the phase of training at once, while its image is pulled (ADR 0261)."""
+    talk = Talk()
+    await talk.live(START_STEPS)
+    bound_s = talk.bench.now_s
+    bind_trainers(talk, bound_s=bound_s)
+    talk.says = trains(ledger=())
+    await talk.live(STANDSTILL_TOLD_AFTER_S + 4)
+    assert talk.told("Progressing") == ("False", "Starting")
+    [one] = [one for one in talk.status()["conditions"] if one["type"] == "Progressing"]
+    assert "digits-trainer-3: its containers do not run yet (ContainerCreating)" in one["message"]
+    assert "edl logs" not in one["message"]
+    talk.lead()
+    await talk.live(STANDSTILL_TOLD_AFTER_S + 4)
+    assert talk.told("Progressing") == ("False", "Starting"), "nor under another operator"
+    assert "NoTrainer" not in talk.reasons()
+    assert "standstillSince" not in talk.status()
+    talk.bench.now_s = bound_s + STARTING_S + 1.0
+    await talk.live(2)
+    assert talk.told("Progressing") == ("False", "NoTrainer"), "nothing starts for as long"
+    assert talk.reasons().count("NoTrainer") == 1
+
+
+async def test_a_successor_that_starts_after_the_last_trainer_was_lost_is_no_standstill(talk):
+    lost = trains(ledger=(replace(HERE, is_connected=False),))
+    talk.says = lost
+    bind_trainers(talk, bound_s=talk.bench.now_s)
+    await talk.live(STANDSTILL_TOLD_AFTER_S + 4)
+    assert talk.told("Progressing") == ("False", "Starting")
+    talk.says = trains()
+    await talk.live(2)
+    assert talk.told("Progressing") == ("True", "Training")
+    assert "NoTrainer" not in talk.reasons()
+    talk.says = lost
+    await talk.live(STANDSTILL_TOLD_AFTER_S + 4)
+    assert talk.told("Progressing") == ("False", "NoTrainer"), "it has taken part, and is lost itself"
 
 
 WAITING = "edl_job_waiting_since_timestamp_seconds"
