@@ -151,16 +151,14 @@ class LiveHub:
             with suppress(TimeoutError):
                 async with asyncio.timeout(REFRESH_S):
                     version = await self._source.wait_for_change(version)
-            read = self._read_from(topic)
-            is_old = loop.time() - made_at_s >= REFRESH_S
-            if not is_old and read is not None and last is not None and are_same(read, last):
-                await asyncio.sleep(LEAST_PAUSE_S)  # what changed is of another namespace, say
-                continue
-            made_at_s = loop.time()
             try:
-                await part.put(await self._render(topic))
-                last, part.fault = read, ""
-                self._record(topic.page, loop.time() - made_at_s)
+                read = self._read_from(topic)
+                is_old = loop.time() - made_at_s >= REFRESH_S
+                if is_old or read is None or last is None or not are_same(read, last):  # else it is of others, say
+                    made_at_s = loop.time()
+                    await part.put(await self._render(topic))
+                    last, part.fault = read, ""
+                    self._record(topic.page, loop.time() - made_at_s)
             except AutoscalerError as error:
                 if part.is_new_fault(error):
                     log.warning("page %s: %s", topic.page, error)

@@ -1,6 +1,7 @@
 """Live parts: made when what they show has changed, and otherwise only as often as ages need it."""
 
 import asyncio
+import logging
 
 import pytest
 
@@ -68,6 +69,28 @@ async def test_what_is_not_known_to_be_the_same_is_made_anew(stage):
         for number in range(3):
             assert await part.newer_than(number, BUDGET_S) == number + 1
             await stage.change()
+
+
+async def test_a_fault_of_what_it_is_made_of_ends_no_topic(stage, monkeypatch, caplog):
+    """It is logged once, however often it comes, and the next part is made as soon as it is gone."""
+    asked, read = asyncio.Queue(), stage.read
+
+    def fail(topic):
+        asked.put_nowait(topic)
+        raise KeyError("metadata")
+
+    with stage.hub.follow(TOPIC, "viewer") as part, caplog.at_level(logging.ERROR):
+        assert await part.newer_than(0, BUDGET_S) == 1
+        monkeypatch.setattr(stage.hub, "_read_from", fail)
+        for _ in range(2):
+            stage.source.change(demo_documents())
+            async with asyncio.timeout(BUDGET_S):
+                await asked.get()
+        monkeypatch.setattr(stage.hub, "_read_from", read)
+        stage.shown = (object(),)
+        stage.source.change(demo_documents())
+        assert await part.newer_than(1, BUDGET_S) == 2
+    assert [record.message for record in caplog.records] == ["page now cannot be rendered"]
 
 
 async def test_ages_move_on_however_often_others_change(stage, monkeypatch):
