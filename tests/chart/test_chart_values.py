@@ -6,6 +6,7 @@ import json
 import pytest
 import yaml
 
+from autoscaler.cli.commands.agent import LEAST_DCGM_WINDOW_S
 from autoscaler.domain.policy import Policy
 from autoscaler.operator.process.policy_file import parse_policy, public_name
 from tests.chart.rendering import CHART, VALUE_SETS, RefusedValuesError, render, render_set
@@ -95,6 +96,17 @@ def test_a_bad_value_is_refused_by_its_path(case):
     with pytest.raises(RefusedValuesError) as refused:
         render(values)
     assert words in str(refused.value)
+
+
+def test_a_window_is_refused_where_the_agent_would_refuse_it():
+    """With an exporter's page below two minutes, in whatever unit; without one any window renders."""
+    url = "http://$(EDL_NODE_ADDRESS):9400/metrics"
+    assert LEAST_DCGM_WINDOW_S == 120.0
+    for window in ("119s", "1m", "0h"):
+        with pytest.raises(RefusedValuesError, match=f"agent.window: is {window}"):
+            render({"agent": {"enabled": True, "dcgmUrl": url, "window": window}})
+    for agent in ({"dcgmUrl": url, "window": "120s"}, {"dcgmUrl": url, "window": "1h"}, {"window": "1m"}):
+        assert f"--window={agent['window']}" in str(render({"agent": {"enabled": True} | agent}))
 
 
 def test_an_ingress_of_the_page_without_a_certificate_has_to_be_confirmed():
