@@ -30,7 +30,7 @@ def ask(cluster_tools, tmp_path):
     for name in ("examples", "charts"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "job.yaml").symlink_to(ROOT / "examples" / "digits.yaml")
-    for name in ("ca.crt", "admin-password"):
+    for name in ("ca.crt", "admin-password", "password"):
         (tmp_path / name).write_text("x")
 
     def asked(program, *words):
