@@ -6,14 +6,17 @@ view and the report of its node are fresh, and every GPU of it is still unused. 
 
 A pod without a controller is evicted.  One of a Deployment or StatefulSet leaves by a scale of one replica less, down
 to what `edl.dev/idle-min-replicas` declares (`owner_scaling`); any other controller would create it again, and is told.
+What was given back is counted once the pod is seen leaving (`departures`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from enum import Enum, auto
 from typing import Final, assert_never
 
 from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions
@@ -26,10 +29,12 @@ from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.operator.idle.consent import NO_CONSENT, Consent, owner_of
+from autoscaler.operator.idle.departures import Departures
 from autoscaler.operator.idle.gpu_use import devices_of, idle_pods_of, nodes_to_ask
 from autoscaler.operator.idle.owner_scaling import OwnerScaling, Scaled
 from autoscaler.operator.idle.pod_consents import PodConsents
 from autoscaler.operator.idle.pod_notices import PodNotices
+from autoscaler.operator.idle.pod_pauses import PodPauses
 from autoscaler.operator.idle.report_watch import ReportSource, ReportWatch
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.notices.due_notices import Occasion
@@ -37,15 +42,22 @@ from autoscaler.operator.store.event_recorder import EventRecorder
 
 TICK_S: Final = 1.0
 REFRESH_S: Final = 5.0
-MOST_AT_ONCE: Final = 8  # deeds in one tick
-DONE_PAUSE_S: Final = 3600.0  # a pod that was told to leave
-REFUSED_PAUSE_S: Final = 600.0  # one whose removal the API server or its owner refused
-LEAVES_WITHIN_S: Final = 60.0  # a pod that was evicted, or whose owner was scaled
+MOST_WRITTEN: Final = 8  # pods in one tick for which something was written
+MOST_ASKED: Final = 16  # pods in one tick about which the API server was asked
+LAST_TRY_S: Final = 2.0  # for what is to be taken back at the end of a term
 
 OF_ALL: Final = object_key("reports on GPUs", "", "all")
 """Faults where all reports are joined with all pods."""
 
 log = logging.getLogger(__name__)
+
+
+class _Effort(Enum):
+    """What one pod cost in a tick."""
+
+    NONE = auto()
+    ASKED = auto()  # it was looked up
+    WRITTEN = auto()  # something was written, or refused
 
 
 class IdleReclaimer:
@@ -74,21 +86,20 @@ class IdleReclaimer:
         self._notices = PodNotices(events, policy, clock=clock, offset_s=offset_s)
         self._scaling = OwnerScaling(api, cache, clock=clock)
         self._faults = ReportWatch(source, events, metrics.gpus, offset_s=offset_s)
-        self._let_be_until_s: dict[str, float] = {}  # by UID: pods that were told to leave, or may not leave now
-        self._leaving: dict[str, tuple[float, Consent]] = {}  # of those: until when they should be leaving
+        self._let_be = PodPauses(clock=clock)
+        self._departures = Departures(clock=clock)
         self._counted_at_s = clock()
 
     async def run(self) -> None:
-        """Follow reports and carry out decisions until cancelled."""
-        next_refresh_s = 0.0
-        while True:
-            if self._clock() >= next_refresh_s:
-                with self._errors.isolate(OF_ALL, GuardedTask.IDLE_GPUS):
-                    self.refresh()
-                    await self._ask_for_reports()
-                next_refresh_s = self._clock() + REFRESH_S
-            await self.act()
-            await asyncio.sleep(TICK_S)
+        """Follow reports and carry out decisions until cancelled; then take back what nothing came of."""
+        try:
+            await self._follow()
+        finally:
+            try:
+                async with asyncio.timeout(LAST_TRY_S):
+                    await self._scaling.take_back(self._departures.keys)
+            except TimeoutError:
+                log.warning("a deletion cost may be left behind: whoever leads next takes it back")
 
     def handle_decisions(self, reclaims: Iterable[IdleReclaim]) -> None:
         """Take the decisions of the newest plan; notices of pods that are not in it any more are void."""
@@ -103,38 +114,56 @@ class IdleReclaimer:
         self._set_use(devices_of(view, reports, now_unix_s), idle)
         self._faults.look(view, now_unix_s)
 
+    async def _follow(self) -> None:
+        next_refresh_s = 0.0
+        while True:
+            if self._clock() >= next_refresh_s:
+                with self._errors.isolate(OF_ALL, GuardedTask.IDLE_GPUS):
+                    self.refresh()
+                    await self._ask_for_reports()
+                next_refresh_s = self._clock() + REFRESH_S
+            await self.act()
+            await asyncio.sleep(TICK_S)
+
     async def act(self) -> None:
         """Give notice, and carry out what is due.  A refusal is logged, and tried again with the next plan."""
         self._count_unused()
-        deeds = 0
+        efforts: Counter[_Effort] = Counter()
         for name, reclaim in tuple(self._wanted.items()):
+            if efforts[_Effort.WRITTEN] >= MOST_WRITTEN or efforts.total() >= MOST_ASKED:
+                break
             key = object_key("pod", *split_key(name))
-            if deeds >= MOST_AT_ONCE or self._errors.is_paused(key, GuardedTask.IDLE_GPUS):
-                continue
-            with self._errors.isolate(key, GuardedTask.IDLE_GPUS):
-                deeds += await self._act_on(name, reclaim)
+            if not self._errors.is_paused(key, GuardedTask.IDLE_GPUS):
+                with self._errors.isolate(key, GuardedTask.IDLE_GPUS):
+                    if (effort := await self._act_on(name, reclaim)) is not _Effort.NONE:
+                        efforts[effort] += 1
         with self._errors.isolate(OF_ALL, GuardedTask.IDLE_GPUS):
-            await self._scaling.take_back(self._due_keys())
+            self._note_departures()
+            await self._scaling.take_back(self._due_keys().union(self._departures.keys))
+            await self._scaling.sweep()
 
     def occasions(self) -> tuple[Occasion, ...]:
         """Return the pods whose GPUs are about to be given back, for notices to their owners."""
         return self._notices.occasions()
 
-    async def _act_on(self, name: PodName, reclaim: IdleReclaim) -> bool:
-        """Tell one pod, or carry out what is due; True if its GPUs were to be given back now."""
+    async def _act_on(self, name: PodName, reclaim: IdleReclaim) -> _Effort:
+        """Tell one pod, or carry out what is due."""
         raw = self._raw(name)
         if raw is None or self._is_let_be(raw):
-            return False
+            return _Effort.NONE
         due_s = self._notices.due_at_s(name, reclaim, raw)
-        if not self._notices.is_acting or self._clock() < due_s:
-            return False
+        if not self._notices.is_acting or self._clock() < due_s or self._scaling.is_waiting(raw):
+            return _Effort.NONE
         idle = await self._still_idle(name, reclaim, due_s)
         if idle is None or idle.goes_after is not None:
-            return False
+            return _Effort.NONE
+        watched = self._consents.of(raw).replicas
+        judged = None if watched is None else self._scaling.judge(raw, watched)
+        if judged is not None:
+            self._handle(judged, name, reclaim, raw)
+            return _Effort.ASKED
         consent = await self._still_agreed(name, raw, idle)
-        if consent is not None:
-            await self._give_back(name, reclaim, raw, consent)
-        return True
+        return _Effort.ASKED if consent is None else await self._give_back(name, reclaim, raw, consent)
 
     def _due_keys(self) -> frozenset[tuple[str, str]]:
         """Return the pods whose owners may be scaled by the newest plan."""
@@ -185,15 +214,13 @@ class IdleReclaimer:
             log.warning("pod %s keeps its unused GPUs: its consent cannot be read: %s", name, error)
             return None
         if consent.problem:
-            self._let_be(name, text(raw, "metadata", "uid"), REFUSED_PAUSE_S)
+            self._refuse(name, raw)
             self._notices.tell(raw, "IdleGpusKept", consent.problem, is_warning=False)
         since_unix_s = idle.since_s - self._offset_s
         return consent if consent.holds_at(self._clock() - self._offset_s, idle_since_unix_s=since_unix_s) else None
 
-    async def _give_back(self, name: PodName, reclaim: IdleReclaim, raw: Raw, consent: Consent) -> None:
-        uid, replicas, found = text(raw, "metadata", "uid"), consent.replicas, owner_of(raw)
-        owner = "controller" if found is None else found.kind.kind
-        how, done = "evicted", Scaled.DONE
+    async def _give_back(self, name: PodName, reclaim: IdleReclaim, raw: Raw, consent: Consent) -> _Effort:
+        replicas, done, how = consent.replicas, Scaled.DONE, "evicted"
         try:
             if not controller_of(raw):
                 await self._evict(raw)
@@ -201,28 +228,46 @@ class IdleReclaimer:
                 done = Scaled.REFUSED
             else:
                 done = await self._scaling.try_scale(raw, replicas)
-                how = f"its {owner} was scaled to {replicas.count - 1}"
+                how = f"its {_owner_kind(raw)} was scaled to {replicas.count - 1}"
         except ClusterError as error:  # such as a disruption budget: others are asked meanwhile
             log.warning("pod %s keeps its unused GPUs: %s", name, error)
-            self._let_be(name, uid, REFUSED_PAUSE_S)
-            return
+            self._refuse(name, raw)
+            return _Effort.WRITTEN
+        if done is Scaled.DONE:
+            gpus, whom = reclaim.gpu_count, str(reclaim.beneficiary)
+            self._departures.expect(name, raw, consent, gpu_count=gpus, beneficiary=whom, how=how)
+        self._handle(done, name, reclaim, raw)
+        return _Effort.WRITTEN if done in {Scaled.DONE, Scaled.LOWERED} else _Effort.ASKED
+
+    def _handle(self, done: Scaled, name: PodName, reclaim: IdleReclaim, raw: Raw) -> None:
+        """Leave the pod alone for as long as this asks for, and tell it if it is kept."""
         match done:
-            case Scaled.LATER:
+            case Scaled.LATER | Scaled.LOWERED:
                 return
             case Scaled.REFUSED:
-                self._let_be(name, uid, REFUSED_PAUSE_S)
+                self._refuse(name, raw)
                 message = (
-                    f"its GPUs are unused, and {reclaim.beneficiary} waits for them; its {owner} cannot give up this"
+                    f"its GPUs are unused, and {reclaim.beneficiary} waits for them; its {_owner_kind(raw)} cannot"
+                    " give up this pod now, so nothing is done"
                 )
-                self._notices.tell(raw, "IdleGpusKept", f"{message} pod now, so nothing is done", is_warning=False)
+                self._notices.tell(raw, "IdleGpusKept", message, is_warning=False)
             case Scaled.DONE:
-                self._let_be(name, uid, DONE_PAUSE_S)
-                self._leaving[uid] = (self._clock() + LEAVES_WITHIN_S, replace(consent, replicas=None))
-                self._metrics.gpus.count_given_back(reclaim.gpu_count)
-                message = f"{how}: its GPUs went unused to {reclaim.beneficiary}"
-                self._notices.tell(raw, "IdleGpusGivenBack", message, is_warning=True)
+                self._let_be.add_done(text(raw, "metadata", "uid"))
+                self._notices.drop(name)
             case _:
                 assert_never(done)
+
+    def _note_departures(self) -> None:
+        """Count and tell the GPUs of the pods that are seen leaving; tell those in whose place another one left."""
+        left, stayed = self._departures.take_ended(self._raw)
+        for one in left:
+            self._metrics.gpus.count_given_back(one.gpu_count)
+            message = f"{one.how}: its GPUs went unused to {one.beneficiary}"
+            self._notices.tell(one.raw, "IdleGpusGivenBack", message, is_warning=True)
+        for one in stayed:
+            self._refuse(one.name, one.raw)
+            message = f"{one.how}, and this pod stayed: another may have left in its place"
+            self._notices.tell(one.raw, "IdleGpusKept", message, is_warning=True)
 
     async def _evict(self, raw: Raw) -> None:
         name, namespace, uid = (text(raw, "metadata", field) for field in ("name", "namespace", "uid"))
@@ -231,13 +276,13 @@ class IdleReclaimer:
             EVICTIONS, {"metadata": {"name": name, "namespace": namespace}, "deleteOptions": options}
         )
 
-    def _let_be(self, name: PodName, uid: str, pause_s: float) -> None:
-        """Do not act on the pod for so long; it is told anew after that."""
-        self._let_be_until_s[uid] = self._clock() + pause_s
+    def _refuse(self, name: PodName, raw: Raw) -> None:
+        """Do not act on the pod for a while, for longer each time; it is told anew after that."""
+        self._let_be.add_refused(text(raw, "metadata", "uid"))
         self._notices.drop(name)
 
     def _is_let_be(self, raw: Raw) -> bool:
-        return text(raw, "metadata", "uid") in self._let_be_until_s
+        return text(raw, "metadata", "uid") in self._let_be
 
     def _count_unused(self) -> None:
         """Count the time of the GPUs that the newest plan would give back."""
@@ -245,8 +290,7 @@ class IdleReclaimer:
         gpus = sum(one.gpu_count for one in self._wanted.values())
         self._metrics.gpus.count_unused(gpus, max(0.0, now_s - self._counted_at_s))
         self._counted_at_s = now_s
-        self._let_be_until_s = {uid: until_s for uid, until_s in self._let_be_until_s.items() if now_s < until_s}
-        self._leaving = {uid: leaving for uid, leaving in self._leaving.items() if now_s < leaving[0]}
+        self._let_be.drop_ended()
 
     def _consent_of(self, name: PodName) -> Consent:
         """Return the consent to plan with.
@@ -257,10 +301,15 @@ class IdleReclaimer:
         raw = self._raw(name)
         if raw is None:
             return NO_CONSENT
-        if (leaving := self._leaving.get(text(raw, "metadata", "uid"))) is not None:
-            return leaving[1]
+        if (leaving := self._departures.consent_of(raw)) is not None:
+            return leaving
         consent = self._consents.of(raw)
         return replace(consent, after_s=None) if self._is_let_be(raw) else consent
 
     def _raw(self, name: PodName) -> Raw | None:
         return self._cache.get(PODS, split_key(name))
+
+
+def _owner_kind(raw: Raw) -> str:
+    found = owner_of(raw)
+    return "controller" if found is None else found.kind.kind

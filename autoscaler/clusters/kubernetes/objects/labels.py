@@ -48,6 +48,11 @@ KEEP_UNTIL: Final = "edl.dev/keep-until"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 """Kubernetes' own annotation on a pod: of the Ready pods of a ReplicaSet the cheapest leaves first; 0 unless set."""
 
+FORMER_COST: Final = "edl.dev/former-deletion-cost"
+"""An annotation that EDL writes on a pod of others together with the lowest deletion cost: the cost that it had; empty:
+none.  So whoever leads next can take it back (ADR 0293).
+"""
+
 API_GROUP: Final = "edl.dev"
 API_VERSION: Final = "edl.dev/v1alpha1"
 

@@ -34,6 +34,7 @@ from autoscaler.clusters.kubernetes.objects.fields import controller_of, integer
 from autoscaler.clusters.kubernetes.objects.labels import (
     COMPARE,
     DELETION_COST,
+    FORMER_COST,
     GRADE,
     IDLE_MINIMUM,
     IDLE_RECLAIM,
@@ -86,7 +87,7 @@ _SHORT_METADATA: Final = (
 )
 _LABELS: Final = (JOB, ROLE, TIER, ORDINAL, GRADE, "pod-template-hash")  # that are read
 _CONSENT: Final = (IDLE_RECLAIM, IDLE_MINIMUM, KEEP_UNTIL)
-_ANNOTATIONS: Final = (DELETION_COST, MASTER_NODES, REPLACES, *_CONSENT)  # that are read
+_ANNOTATIONS: Final = (DELETION_COST, FORMER_COST, MASTER_NODES, REPLACES, *_CONSENT)  # that are read
 _SPEC: Final = frozenset(
     {
         "automountServiceAccountToken",

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVICTIONS, STATEFUL_SETS
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVICTIONS, PODS, STATEFUL_SETS
 from autoscaler.clusters.kubernetes.cache.object_cache import STALE_LIMIT_S
 from autoscaler.domain import Pod, PodPhase, ReclaimMode, Role, Tier
 from autoscaler.domain.gpu_reports import FRESH_S, GpuReport, GpuVerdict, NodeGpuReport
@@ -194,10 +194,14 @@ async def test_the_owner_of_a_single_replica_is_scaled_if_it_declares_that(owner
         await scene.add(name, AGREED, owner=ref | owner)
     if minimum is not None:
         await scene.annotate("alice", minimum=minimum)
-    await pass_time(scene, 2 * NOTICE_S, alice=90)
+    await pass_time(scene, NOTICE_S + 40, alice=90)
     assert scene.names() == ["alice", "bob"]  # the controller ends its pod, not EDL
     found = await scene.api.get(STATEFUL_SETS, "alice-notebook", namespace="nb")
     assert found["spec"]["replicas"] == (0 if told == "IdleGpusGivenBack" else replicas)
+    if not found["spec"]["replicas"]:
+        assert scene.said(told) == []
+        await scene.api.delete(PODS, "alice", namespace="nb", grace_s=0)
+    await pass_time(scene, NOTICE_S, alice=90)
     assert scene.said(told).count("alice") == 1
 
 
@@ -218,8 +222,11 @@ async def test_a_deployment_of_one_replica_is_scaled_by_its_labels():
     """It is as old as its pod, selects it, and counts one."""
     scene = IdleScene(gpus=2, pods=1)
     await deployment_of(scene)
-    await pass_time(scene, 2 * NOTICE_S, alice=90)
-    assert (await replicas_of(scene), scene.said("IdleGpusGivenBack")) == (0, ["alice"])
+    await pass_time(scene, NOTICE_S + 40, alice=90)
+    assert await replicas_of(scene) == 0
+    await scene.api.delete(PODS, "alice", namespace="nb", grace_s=0)
+    await pass_time(scene, 20)
+    assert scene.said("IdleGpusGivenBack") == ["alice"]
 
 
 async def test_a_deployment_that_an_autoscaler_scales_is_told_and_kept():
