@@ -59,7 +59,7 @@ def check_templates(document: Document) -> Iterator[FieldError]:
         if (template := value_at(document.content, path)) is None:
             continue
         role = None if document.kind == "Deployment" else str(path[1])
-        for finding in (*check_fields(template), *check_values(template, role)):
+        for finding in (*check_fields(template), *check_values(template, role, value_at(document.content, ("spec",)))):
             yield document.field_error((*path, *finding.path), finding.problem, finding.hint)
 
 

@@ -55,18 +55,18 @@ end.
 """
 
 
-def check_values(template: Any, role: str | None = None) -> Iterator[PodFinding]:
-    """Wrong values in a template.  `role`: its field in a TrainingJob, None in a Deployment.
+def check_values(template: Any, role: str | None = None, job: Any = None) -> Iterator[PodFinding]:
+    """Wrong values in a template.  Never raises.
 
-    Never raises.
+    `role`: its field in a TrainingJob, None in a Deployment; `job`: the spec of that TrainingJob, as written.
     """
     metadata, spec = _mapping(template, "metadata"), _mapping(template, "spec")
     yield from under(("metadata", "labels"), _check_labels(_mapping(metadata, "labels"), has_values=True))
     yield from under(("metadata", "annotations"), _check_labels(_mapping(metadata, "annotations"), has_values=False))
-    yield from under(("spec",), _check_spec(spec, role))
+    yield from under(("spec",), _check_spec(spec, role, job if isinstance(job, Mapping) else {}))
 
 
-def _check_spec(spec: Mapping[str, Any], role: str | None) -> Iterator[PodFinding]:
+def _check_spec(spec: Mapping[str, Any], role: str | None, job: Mapping[str, Any]) -> Iterator[PodFinding]:
     yield from under(("nodeSelector",), _check_labels(_mapping(spec, "nodeSelector"), has_values=True))
     yield from _check_names(spec)
     volumes = {str(volume.get("name")) for _, volume in _items(spec, "volumes")}
@@ -79,7 +79,7 @@ def _check_spec(spec: Mapping[str, Any], role: str | None) -> Iterator[PodFindin
     yield from _check_resources(("resources",), _mapping(spec, "resources"))
     if role is None:
         return
-    yield from check_variables(spec, role)
+    yield from check_variables(spec, role, job)
     if role != "master":
         yield from _check_some_request(spec)
     policy, wanted = spec.get("restartPolicy"), RESTART_POLICIES[role]

@@ -357,6 +357,18 @@ def test_a_wrong_field_is_refused_with_its_path_and_a_hint(parse, old, new, path
     assert any(refusal.path.endswith(path) and words in str(refusal) for refusal in found), [str(r) for r in found]
 
 
+@pytest.mark.parametrize(("group", "is_refused"), [("{}", False), ("{globalBatch: 64}", True)])
+def test_a_template_may_name_the_global_batch_where_the_spec_has_none(parse, group, is_refused):
+    job = JOB[: JOB.index("  parameterServer:")].replace("weight: 200", f"group: {group}")
+    job = job.replace("{name: MODE, value: fast}", "{name: EDL_GLOBAL_BATCH, value: '32'}")
+    assert "EDL_GLOBAL_BATCH" in job
+    if is_refused:
+        (refusal,) = refusals(parse, job)
+        assert "set spec.group.globalBatch instead" in str(refusal)
+    else:
+        assert parse(job).jobs[0].trainer.template.env == (("EDL_GLOBAL_BATCH", "32"),)
+
+
 def test_one_slip_is_told_once(parse):
     """A list is not also called empty because what stands in it was refused."""
     (refusal,) = refusals(parse, JOB.replace("cpu: 500m", "cpu: 1cpu"))

@@ -63,8 +63,10 @@ class RoleTemplate:
         return parts(self.spec, "containers")[self.container]
 
 
-def check_template(template: Raw, role: Role, path: str, *, is_new: bool = True) -> RoleTemplate:
+def check_template(template: Raw, role: Role, path: str, *, job: Raw, is_new: bool = True) -> RoleTemplate:
     """Return the template, whose fields that `builders` use have their types.  Raises InvalidSpecError.
+
+    `job`: the spec that it is part of.
 
     `is_new`: the job has not started, so all other invalid fields are refused too.  The template of a started job
     cannot change until it is suspended, and its pods may date from an EDL with fewer rules (ADR 0161).
@@ -90,7 +92,7 @@ def check_template(template: Raw, role: Role, path: str, *, is_new: bool = True)
     grace_s = _grace_s(spec, path, default_s, is_new=is_new)
     if is_new:
         _check_length(spec, f"{path}.spec")
-        _refuse_first(template, role, path)
+        _refuse_first(template, role, path, job)
     return RoleTemplate(raw=template, container=own, grace_s=grace_s)
 
 
@@ -114,9 +116,9 @@ def _check_length(spec: Raw, path: str) -> None:
         raise InvalidSpecError(path, f"has more than {LONGEST:,} characters of placement constraints", hint)
 
 
-def _refuse_first(template: Raw, role: Role, path: str) -> None:
+def _refuse_first(template: Raw, role: Role, path: str, job: Raw) -> None:
     """Raise InvalidSpecError for the template's first field that Kubernetes rejects or drops."""
-    for finding in (*check_fields(template), *check_values(template, FIELDS[role])):
+    for finding in (*check_fields(template), *check_values(template, FIELDS[role], job)):
         if finding.is_certain:
             raise InvalidSpecError(format_path((path, *finding.path)), finding.problem, finding.hint)
     for index, container in enumerate(parts(template, "spec", "containers")):

@@ -174,7 +174,7 @@ def _sizes_of(written: Raw, role: str) -> dict[str, Any]:
 
 def _template(written: Raw, role: Role, *, is_new: bool) -> RoleTemplate:
     field = FIELDS[role]
-    return check_template(part(written, field, "template"), role, f"spec.{field}.template", is_new=is_new)
+    return check_template(part(written, field, "template"), role, f"spec.{field}.template", job=written, is_new=is_new)
 
 
 def _server_of(written: Raw, *, is_new: bool) -> ServerRole[RoleTemplate] | None:

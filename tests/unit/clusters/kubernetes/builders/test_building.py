@@ -13,7 +13,7 @@ from autoscaler.clusters.kubernetes.builders.pod_environment import IDENTITY_FOL
 from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job
 from autoscaler.domain import Policy, Role, Tier
 from autoscaler.jobs.server_count import SPARE_ORDINALS
-from autoscaler.manifests.edl_variables import SET_BY_EDL
+from autoscaler.manifests.edl_variables import SET_BY_EDL, is_set_by_edl
 from master.job.domain.job_config import AfterLoss
 from master.process.master_config import Settings
 from tests.unit.clusters.kubernetes.builders.secret_files import NOW, write_files
@@ -257,6 +257,37 @@ def test_variables_that_no_template_may_set_are_those_that_edl_sets():
     ]
     names = {name for body in bodies for name in variables(body["spec"]["containers"][0])}
     assert {name for name in names if name.startswith("EDL_")} == set(SET_BY_EDL)
+
+
+MASTER_TEMPLATE = {"template": template(cpu="1")}
+
+
+@pytest.mark.parametrize("group", [None, {}, {"globalBatch": 8}])
+def test_a_template_may_set_what_edl_leaves_to_its_role(group):
+    """EDL_GLOBAL_BATCH in a job whose spec has none was refused, with a reason that was not true."""
+    written = {"master": MASTER_TEMPLATE} | ({"server": {}} if group is None else {"group": group})
+    job, spec = kube_job(**written), raw_job(**written)["spec"]
+    etcd = EtcdAccess(
+        endpoints="https://etcd:2379", ca="CA", certificate="C", key="K", user="edl", password="p", is_separate=True
+    )
+    settings = BuildSettings(image="edl:test", etcd=etcd)
+    bodies = {
+        "master": build_master(job, settings)["spec"]["template"],
+        "trainer": build_pod(job, placement(Role.TRAINER), settings, is_gated=False),
+    }
+    if group is None:
+        bodies["parameterServer"] = build_pod(job, placement(Role.SERVER), settings, is_gated=False)
+    for role, body in bodies.items():
+        names = {name for name in variables(body["spec"]["containers"][0]) if name.startswith("EDL_")}
+        refused = {name for name in SET_BY_EDL if is_set_by_edl(name, role, spec)}
+        assert names <= refused
+        assert all(SET_BY_EDL[name] for name in refused - names), "the spec says it, and its template could not"
+        assert ("EDL_GLOBAL_BATCH" in refused) == (group == {"globalBatch": 8})
+
+
+def test_variables_of_a_master_are_its_own_also_where_it_takes_over_the_trainers():
+    assert is_set_by_edl("EDL_ETCD_CA_FILE", "trainer", {})
+    assert not is_set_by_edl("EDL_ETCD_CA_FILE", "trainer", {"master": MASTER_TEMPLATE})
 
 
 def test_trainers_of_other_jobs_listen_nowhere():
