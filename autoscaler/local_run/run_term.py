@@ -22,7 +22,7 @@ from autoscaler.local_run.hung_processes import HungProcesses
 from autoscaler.local_run.run_settings import RunSettings
 from autoscaler.local_run.submission import IMAGE
 from autoscaler.loop import LoopPass
-from autoscaler.operator.controllers.definition_check import NAME, NEEDED, REVISION
+from autoscaler.operator.controllers.definition_check import CURRENT, NAME, REVISION
 from autoscaler.operator.leader_term import LeaderTerm
 from autoscaler.operator.metered_api import MeteredApi
 from autoscaler.operator.metrics import Metrics
@@ -43,7 +43,7 @@ LOCAL_INTERVALS: Final = TermIntervals(
 )
 """A run has few masters, all on this machine, and somebody who watches."""
 
-_DEFINITION: Final = {"metadata": {"name": NAME, "annotations": {REVISION: str(NEEDED)}}}
+_DEFINITION: Final = {"metadata": {"name": NAME, "annotations": {REVISION: str(CURRENT)}}}
 
 
 def _make_gpu_watch(plane: ControlPlane, api: Api, settings: RunSettings) -> GpuWatch:

@@ -1,5 +1,6 @@
 """A definition of TrainingJob that is older than the operator: said, nothing made, nothing written for ever."""
 
+import logging
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +9,14 @@ import yaml
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, RefusedBy
 from autoscaler.clusters.kubernetes.api.kinds import CUSTOM_RESOURCE_DEFINITIONS, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
-from autoscaler.operator.controllers.definition_check import NEEDED, REVISION, DefinitionCheck, problem_of
+from autoscaler.operator.controllers.definition_check import (
+    CURRENT,
+    NEEDED,
+    REVISION,
+    DefinitionCheck,
+    missing_of,
+    problem_of,
+)
 from tests.cluster.trainingjobs import DEFINITION
 from tests.unit.operator.term import Term
 
@@ -18,7 +26,10 @@ def definition_of(revision):
 
 
 def test_the_definition_of_the_chart_is_new_enough():
-    assert problem_of(yaml.safe_load(DEFINITION.read_text(encoding="utf-8"))) == ""
+    definition = yaml.safe_load(DEFINITION.read_text(encoding="utf-8"))
+    assert problem_of(definition) == ""
+    assert definition["metadata"]["annotations"][REVISION] == str(CURRENT), "both are raised together"
+    assert missing_of(definition) == ""
 
 
 @pytest.mark.parametrize("revision", ["0", "", "-1", "new", "²", None])
@@ -47,6 +58,26 @@ async def test_no_pod_is_made_and_the_job_says_why_until_it_is_mended():
     await term.step(5)
     assert term.server.all(PODS)
     assert term.leading.problem == ""
+
+
+async def test_a_definition_without_optional_fields_is_told_of_once(caplog):
+    """The server dropped what it did not know, of jobs and of their status, and nobody was told."""
+    term = Term()
+    await term.api.create(CUSTOM_RESOURCE_DEFINITIONS, definition_of(str(CURRENT - 1)))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            await term.leading.definition.check()
+    told = [record.message for record in caplog.records if "optional fields" in record.message]
+    assert len(told) == 1
+    assert f"has revision {CURRENT - 1}, and this operator's is {CURRENT}" in told[0]
+    assert term.leading.store.definition_problem == ""
+    await term.step(5)
+    assert term.server.all(PODS), "it works on"
+
+
+@pytest.mark.parametrize("revision", [str(NEEDED - 1), str(CURRENT), str(CURRENT + 7), "new"])
+def test_other_definitions_lack_no_optional_field_alone(revision):
+    assert missing_of(definition_of(revision)) == ""
 
 
 async def test_without_an_answer_what_was_known_stands():
