@@ -333,8 +333,8 @@ async def test_one_viewer_has_a_bounded_number_of_answers_under_way(source, monk
             await asyncio.sleep(0.005)
 
 
-async def status_of(client, address):
-    async with client.get(address) as answer:
+async def status_of(client, address, **headers):
+    async with client.get(address, headers=headers) as answer:
         return answer.status
 
 
@@ -361,28 +361,43 @@ async def is_let_in(address):
         return False
 
 
-async def test_over_https_pages_and_streams_go_on(source, tmp_path, monkeypatch):
-    """Many answers on one connection and many signs of life on another, none of which waits for a client that reads."""
-    monkeypatch.setattr(page_app, "HEARTBEAT_S", 0.01)
+@asynccontextmanager
+async def encrypted_page(source, tmp_path):
+    """A page that ends TLS itself, for this machine and as edl.example: its address, and a client that trusts it."""
     pair = ClusterAuthority(tmp_path).issue("page", "page", addresses=["127.0.0.1"])
     encryption = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     encryption.load_cert_chain(pair.certificate, pair.key)
     trusted = ssl.create_default_context(cafile=tmp_path / "ca.crt")
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        page = PageApp(source, TokenAccess("secret", 1), PageSettings(hosts=LOOPBACK_HOSTS))
-        base = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        page = PageApp(source, TokenAccess("secret", 1), PageSettings(hosts=LOOPBACK_HOSTS | {"edl.example"}))
         async with (
             serving(page, listening, encryption=encryption),
             aiohttp.ClientSession(
                 headers={"Authorization": "Bearer secret"}, connector=aiohttp.TCPConnector(ssl=trusted)
             ) as client,
-            asyncio.timeout(answers.WRITE_LIMIT_S / 2),
         ):
-            for _ in range(5):
-                await fetch(client, base + "/")
-            async with client.get(base + "/live/now") as stream:
-                for _ in range(10):
-                    await stream.content.readuntil(b"event: alive\ndata: 1\n\n")
+            yield f"https://127.0.0.1:{listening.getsockname()[1]}", client
+
+
+async def test_over_https_pages_and_streams_go_on(source, tmp_path, monkeypatch):
+    """Many answers on one connection and many signs of life on another, none of which waits for a client that reads."""
+    monkeypatch.setattr(page_app, "HEARTBEAT_S", 0.01)
+    async with encrypted_page(source, tmp_path) as (base, client), asyncio.timeout(answers.WRITE_LIMIT_S / 2):
+        for _ in range(5):
+            await fetch(client, base + "/")
+        async with client.get(base + "/live/now") as stream:
+            for _ in range(10):
+                await stream.content.readuntil(b"event: alive\ndata: 1\n\n")
+
+
+async def test_a_page_that_ends_tls_is_not_asked_over_http(source, tmp_path):
+    """Browsers are told so for its name, and not for a loopback one; no request of its HTTP twin is taken."""
+    async with encrypted_page(source, tmp_path) as (base, client):
+        for host, told in (("edl.example", "max-age=2592000"), ("localhost", None), ("127.0.0.1", None)):
+            async with client.get(f"{base}/", headers={"Host": host}) as answer:
+                assert (answer.status, answer.headers.get("Strict-Transport-Security")) == (200, told)
+            for scheme, status in (("https", 200), ("http", 403)):
+                assert await status_of(client, f"{base}/", Host=host, Origin=f"{scheme}://{host}") == status
 
 
 async def test_who_speaks_no_tls_is_cut(source, tmp_path):

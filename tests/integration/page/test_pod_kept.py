@@ -94,6 +94,15 @@ async def test_a_form_of_another_site_keeps_nothing(scene, keeper, headers):
     assert keeper.kept == []
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "none"])
+async def test_a_form_that_another_site_caused_keeps_nothing_whatever_its_origin(scene, keeper, site):
+    """A navigation like a link's, which other pages may be reached by; the page's own form is taken."""
+    navigation = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    assert (await scene.post(**navigation, **{"Sec-Fetch-Site": site}))[0] == 403
+    assert keeper.kept == []
+    assert (await scene.post(**navigation, **{"Sec-Fetch-Site": "same-origin"}))[0] == 303
+
+
 async def test_without_the_token_nothing_is_kept(scene, keeper, stranger):
     async with stranger.post(f"{scene.base}{NOTEBOOK}/keep", data=FORM, headers={"Origin": scene.base}) as answer:
         assert answer.status == 401
