@@ -25,7 +25,7 @@ from autoscaler.views.now_view import now_view
 from autoscaler.views.owner_shares import largest_holdings, shares_of
 from autoscaler.views.pod_page_view import pod_page_view
 from autoscaler.views.pod_view import all_pods
-from autoscaler.views.samples import RINGS, ClusterSample, SampleRings
+from autoscaler.views.samples import RINGS, ClusterSample, SampleRings, of_present_namespaces, standing_since
 from autoscaler.views.time_view import time_view
 from autoscaler.views.waiting_view import states_of, waiting_view, wants_more
 from autoscaler.views.what_if_form import FORM_FIELDS, WhatIfView, read_form
@@ -170,6 +170,8 @@ async def samples_of(reading: Reading, span: str) -> tuple[Sequence[ClusterSampl
         return own, "", str(error)
     if len(found) < LEAST_SAMPLES:
         return own, "", f"{reading.history.name} has no samples of it"
+    if reading.rights.namespaces is not None:  # of a namespace that has ended, whose name they have now, it knows too
+        found = of_present_namespaces(found, standing_since(reading.documents))
     return found, reading.history.name, ""
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
-from autoscaler.clusters.kubernetes.objects.fields import Raw, part
+from autoscaler.clusters.kubernetes.objects.fields import Raw, part, text, unix_s
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.domain import Resources, Role
 from autoscaler.views.cluster_picture import cluster_picture
@@ -150,6 +151,27 @@ class SampleRings:
         """Return the samples of a ring that are no older than it reaches."""
         span_s, _ = RINGS[name]
         return [one for one in self._rings[name] if now_s - one.at_s <= span_s]
+
+
+def standing_since(documents: ClusterDocuments) -> Mapping[str, float]:
+    """Return when the oldest object of each namespace was made (Unix time): so long nobody else has had its name."""
+    oldest: dict[str, str] = {}
+    for one in (*documents.jobs, *documents.deployments, *documents.pods):
+        namespace, made = text(one, "metadata", "namespace"), text(one, "metadata", "creationTimestamp")
+        if made and made < oldest.get(namespace, "~"):  # instants of the API sort as text
+            oldest[namespace] = made
+    instants = {namespace: unix_s(made) for namespace, made in oldest.items()}
+    return {namespace: at_s for namespace, at_s in instants.items() if at_s is not None}
+
+
+def of_present_namespaces(samples: Iterable[ClusterSample], since_s: Mapping[str, float]) -> Sequence[ClusterSample]:
+    """Return the samples; what a namespace held before its instant of `since_s`, or without one, is the others'."""
+
+    def cut(sample: ClusterSample) -> ClusterSample:
+        named = _namespaces_of(sample)
+        return _without(sample, {one for one in named if since_s.get(one, math.inf) > sample.at_s})
+
+    return [cut(sample) for sample in samples]
 
 
 def _namespaces_of(sample: ClusterSample) -> frozenset[str]:

@@ -6,6 +6,7 @@
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -13,13 +14,13 @@ from aiohttp import web
 from autoscaler.cluster_page import prometheus_history
 from autoscaler.cluster_page.prometheus_history import POINTS, PrometheusHistory, labels_of
 from autoscaler.errors import InvalidSpecError, TemporaryError
-from autoscaler.page.pages import PAGES, Reading
+from autoscaler.page.pages import PAGES, Reading, samples_of
 from autoscaler.page.planner_questions import PlannerQuestions
 from autoscaler.page.rendering import render_live
 from autoscaler.views.documents import EVERYTHING, Rights
 from autoscaler.views.pod_view import NodeUnit
 from autoscaler.views.samples import REST, RINGS, SampleRings, readable_sample
-from tests.harness.page_cluster import NOW_S, FixedSource, demo_documents
+from tests.harness.page_cluster import NOW_S, FixedSource, demo_documents, pod
 
 INSTANTS = (NOW_S - 24, NOW_S - 12, NOW_S)
 
@@ -180,20 +181,35 @@ async def test_one_that_is_not_there_is_told(history):
     await away.close()
 
 
-async def page_of(history):
-    time_page = next(one for one in PAGES if one.name == "time")
-    source = FixedSource(demo_documents())
-    reading = Reading(
+async def test_the_past_of_a_namespace_is_not_its_name_s_next_owner_s(history):
+    """Who reads a namespace sees what is younger than its oldest object; who reads everything sees everything."""
+    stands = replace(demo_documents(), jobs=(), deployments=(), pods=(pod("a", namespace="red", age_s=12),))
+    own = Rights(namespaces=frozenset({"red", "blue"}), can_read_nodes=True, can_plan=False)
+    found, _, _ = await samples_of(reading_of(history, stands, own), "hour")
+    assert [dict(one.jobs).get("red/digits") for one in found] == [None, 2_000, 2_000]
+    assert all("blue/faces" not in dict(one.jobs) for one in found)  # nothing stands there
+    assert [sum(amount for _, amount in one.jobs) for one in found] == [4_000] * 3
+    whole, _, _ = await samples_of(reading_of(history, stands, EVERYTHING), "hour")
+    assert all(dict(one.jobs)["blue/faces"] == 1_000 for one in whole)
+
+
+def reading_of(history, documents, rights):
+    source = FixedSource(documents)
+    return Reading(
         source=source,
         questions=PlannerQuestions(source),
         rings=SampleRings(),
         history=history,
-        documents=source.documents(),
-        rights=EVERYTHING,
+        documents=documents,
+        rights=rights,
         arguments={},
         query={},
     )
-    shown = await time_page.show(reading)
+
+
+async def page_of(history):
+    time_page = next(one for one in PAGES if one.name == "time")
+    shown = await time_page.show(reading_of(history, demo_documents(), EVERYTHING))
     words = {"problem": "", "is_current": True, "unlisted": frozenset(), "query": {}, "rights": EVERYTHING}
     return render_live("time.html", {"view": shown.view, "now_s": NOW_S, **words, **shown.drawings})
 
