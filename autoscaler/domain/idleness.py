@@ -39,11 +39,20 @@ SHORTEST_RECLAIM_S: Final = 60.0
 LONGEST_RECLAIM_S: Final = 30 * 86_400.0
 
 
+class StayReason(StrEnum):
+    """Why an idle pod stays although its owner agreed."""
+
+    MINIMUM = "minimum"  # its Deployment or StatefulSet has no more replicas than it keeps
+    ORDINAL = "ordinal"  # one above it in its StatefulSet stays
+    PAUSED = "paused"  # it was refused a while ago
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdlePod:
     """A pod of others whose GPUs nobody has used since `since_s`, by its node's agent; times on the cluster's clock.
 
     `after_s`: its owner agreed that they are given back once unused for so long; None: did not agree.
+    `stays`: it agreed, `after_s` is None nevertheless, and this is why.
     `kept_until_s`: an instant before which somebody asked to leave it alone; None: nobody did.
     `goes_after`: the idle pod without whose leaving this one cannot leave; None: there is none.
     """
@@ -53,6 +62,7 @@ class IdlePod:
     after_s: float | None = None
     kept_until_s: float | None = None
     goes_after: PodName | None = None
+    stays: StayReason | None = None
 
     def is_due(self, now_s: float) -> bool:
         """True if its owner agreed, the time that was agreed on has passed, and nobody keeps it."""

@@ -16,8 +16,8 @@ from typing import Final
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, STATEFUL_SETS, Kind
 from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, created_at_s, part, text, unix_s
 from autoscaler.clusters.kubernetes.objects.labels import IDLE_MINIMUM, IDLE_RECLAIM, KEEP_UNTIL
-from autoscaler.domain.idleness import LONGEST_RECLAIM_S, SHORTEST_RECLAIM_S
-from autoscaler.operator.idle.owner_replicas import OwnerReplicas, loses_volumes, replicas_of
+from autoscaler.domain.idleness import LONGEST_RECLAIM_S, SHORTEST_RECLAIM_S, StayReason
+from autoscaler.operator.idle.owner_replicas import AtMinimumError, OwnerReplicas, loses_volumes, replicas_of
 from autoscaler.quantities import parse_duration_s
 
 OFF: Final = "off"
@@ -32,12 +32,14 @@ class Consent:
     """Consent to one pod's GPUs being given back.  `problem`: of what the pod or its owner says; empty: of nothing.
 
     `replicas`: of the Deployment or StatefulSet that may be scaled by one; None: it has no controller, and is evicted.
+    `stays`: why the pod stays although its owner agreed.
     """
 
     after_s: float | None = None
     replicas: OwnerReplicas | None = None
     kept_until_unix_s: float = -inf
     problem: str = ""
+    stays: StayReason | None = None
 
     def holds_at(self, now_unix_s: float, *, idle_since_unix_s: float) -> bool:
         """True if the owner agreed, the pod has been idle for as long as that asks, and nobody keeps it."""
@@ -106,6 +108,8 @@ def read_consent(pod: Raw, owner: Raw | None, namespace: Raw | None, *, scaler: 
         after_s, minimum = _parse_after(merged), _parse_minimum(merged)
         is_owned = after_s is not None and bool(controller_of(pod))
         replicas = _check_scalable(pod, owner, minimum, scaler) if is_owned else None
+    except AtMinimumError:
+        return Consent(kept_until_unix_s=kept_until_s, stays=StayReason.MINIMUM)
     except ValueError as error:
         asked = IDLE_RECLAIM in near or IDLE_MINIMUM in near
         return Consent(kept_until_unix_s=kept_until_s, problem=str(error) if asked else "")
@@ -194,6 +198,8 @@ def _check_scalable(pod: Raw, owner: Raw | None, minimum: int | None, scaler: st
         raise ValueError(f"{IDLE_RECLAIM} is ignored: its {found.kind.kind} deletes volumes when it is scaled")
     try:
         return replicas_of(found.kind, owner, pod, minimum)
+    except AtMinimumError:
+        raise
     except ValueError as error:
         raise ValueError(f"{IDLE_RECLAIM} is ignored: {error}") from None
 

@@ -77,6 +77,7 @@ def idle_pods_of(
                 since_s=max(uses[pod.name, pod.node].low_since_s + offset_s, pod.created_at_s),
                 after_s=None if consent.problem else consent.after_s,
                 kept_until_s=None if consent.kept_until_unix_s == -inf else consent.kept_until_unix_s + offset_s,
+                stays=consent.stays,
             )
             found.append((idle, consent.replicas))
     return in_leaving_order(found)

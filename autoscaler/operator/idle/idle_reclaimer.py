@@ -25,6 +25,7 @@ from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache, Stale
 from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, text
 from autoscaler.clusters.kubernetes.objects.names import split_key
 from autoscaler.domain import ClusterView, IdlePod, IdleReclaim, NodeName, PodName, Policy
+from autoscaler.domain.idleness import StayReason
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 from autoscaler.jobs.trainer_ledger import Device
@@ -304,7 +305,8 @@ class IdleReclaimer:
         if (leaving := self._departures.consent_of(raw)) is not None:
             return leaving
         consent = self._consents.of(raw)
-        return replace(consent, after_s=None) if self._is_let_be(raw) else consent
+        is_paused = self._is_let_be(raw) and consent.after_s is not None and not consent.problem
+        return replace(consent, after_s=None, stays=StayReason.PAUSED) if is_paused else consent
 
     def _raw(self, name: PodName) -> Raw | None:
         return self._cache.get(PODS, split_key(name))

@@ -15,6 +15,7 @@ from autoscaler.clusters.kubernetes.api.kinds import STATEFUL_SETS, Kind
 from autoscaler.clusters.kubernetes.objects.fields import Raw, integer, part, text
 from autoscaler.clusters.kubernetes.objects.labels import IDLE_MINIMUM
 from autoscaler.domain import IdlePod
+from autoscaler.domain.idleness import StayReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,10 @@ class OwnerReplicas:
     ordinal: int | None = None
 
 
+class AtMinimumError(ValueError):
+    """An owner has no more replicas than it declared to keep: it agreed, and nothing is wrong with that."""
+
+
 IdleReplica = tuple[IdlePod, OwnerReplicas | None]
 """An idle pod, and what its owner wants; None: it has no owner to scale, or leaves already."""
 
@@ -38,12 +43,13 @@ def replicas_of(kind: Kind, owner: Raw, pod: Raw, minimum: int) -> OwnerReplicas
     """Return what the owner of a pod, of this kind, wants.
 
     Raises:
-        ValueError: all its replicas stay, or the pod's place in it is not known; the text says which.
+        AtMinimumError: all its replicas stay.
+        ValueError: the pod's place in it is not known; the text says why.
     """
     count = integer(owner, "spec", "replicas", default=1)
     if minimum >= count > 0:
         has = "1 replica" if count == 1 else f"{count} replicas"
-        raise ValueError(f"{IDLE_MINIMUM}: {minimum} keeps its {kind.kind}, which has {has}")
+        raise AtMinimumError(f"{IDLE_MINIMUM}: {minimum} keeps its {kind.kind}, which has {has}")
     ordinal = _ordinal_of(owner, pod, count) if kind == STATEFUL_SETS else None
     return OwnerReplicas(owner_uid=text(owner, "metadata", "uid"), count=count, minimum=minimum, ordinal=ordinal)
 
@@ -82,7 +88,7 @@ def _of_owner(group: Sequence[IdleReplica], *, is_counted: bool) -> Iterator[Idl
 def _first_due(pods: Sequence[IdlePod], most: int) -> Iterator[IdlePod]:
     """As many as a Deployment can spare may leave, those that are due first."""
     for number, idle in enumerate(sorted(pods, key=lambda one: (one.due_at_s, one.pod))):
-        yield idle if number < most else replace(idle, after_s=None)
+        yield idle if number < most else replace(idle, after_s=None, stays=StayReason.MINIMUM)
 
 
 def _from_the_top(by_ordinal: dict[int, IdlePod], count: int, minimum: int) -> Iterator[IdlePod]:
@@ -92,7 +98,9 @@ def _from_the_top(by_ordinal: dict[int, IdlePod], count: int, minimum: int) -> I
         idle = by_ordinal.pop(ordinal)
         yield replace(idle, goes_after=above)
         above, ordinal = idle.pod, ordinal - 1
-    yield from (replace(idle, after_s=None) for idle in by_ordinal.values())
+    for place, idle in by_ordinal.items():
+        stays = StayReason.MINIMUM if place < minimum else StayReason.ORDINAL
+        yield replace(idle, after_s=None, stays=stays)
 
 
 def _ordinal_of(stateful_set: Raw, pod: Raw, count: int) -> int:

@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Final
 
 from autoscaler.domain import IdlePod, Pod, PodName, PodPhase, ReclaimMode, Role
+from autoscaler.domain.idleness import StayReason
 from autoscaler.planner.formatting import listed
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
@@ -26,6 +27,13 @@ TOLD_STEPS: Final = (
     (30 * 24 * 60, "30 days"),
 )
 """Minutes, and what is told of them: each change of a text is a write of the status of each that waits."""
+
+KEPT_BY: Final = {
+    StayReason.MINIMUM: "a declared minimum keeps them",
+    StayReason.ORDINAL: "a higher ordinal is in use",
+    StayReason.PAUSED: "asked again later",
+}
+"""What is told of GPUs whose owners agreed, if nobody else has to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +95,20 @@ def held_text(copy: WorkingCopy, held: Sequence[HeldGpus], *, is_agreed: bool) -
     is_are = "is" if count == 1 else "are"
     text = f"{gpus} on {nodes} {is_are} held by {pods}, unused {unused}"
     if not is_agreed:
-        kept = all((one.idle.kept_until_s or 0.0) > copy.now_s for one in held)
-        return (
-            f"{text}, and kept by their owner"
-            if kept
-            else f"{text}; opt-in would free {'it' if count == 1 else 'them'}"
-        )
+        return text + _kept_text(copy, [one.idle for one in held], "it" if count == 1 else "them")
     if copy.policy.idle_reclaim is ReclaimMode.ACT and not copy.policy.is_frozen:
         return f"{text}; given back after a notice"
     return f"{text}; idleReclaim: act frees them"
+
+
+def _kept_text(copy: WorkingCopy, idle: Sequence[IdlePod], them: str) -> str:
+    """Return why GPUs are not given back: what their owners can do about it first."""
+    if all((one.kept_until_s or 0.0) > copy.now_s for one in idle):
+        return ", and kept by their owner"
+    if any(one.after_s is None and one.stays is None for one in idle):
+        return f"; opt-in would free {them}"
+    reasons = {one.stays for one in idle}
+    return next((f"; {words}" for reason, words in KEPT_BY.items() if reason in reasons), "; not due yet")
 
 
 def unused_text(seconds: float) -> str:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain import Bottleneck, DemandState, IdlePod, Pod, PodPhase, ReclaimMode, Role, Tier
+from autoscaler.domain.idleness import StayReason
 from autoscaler.planner import plan
 from autoscaler.planner.counterfactual import PlanInputs
 from autoscaler.planner.counterfactual.edits import without_idle_pods
@@ -200,6 +201,7 @@ def test_all_that_wait_alike_are_told_alike():
 @pytest.mark.parametrize(
     ("after", "mode", "kept", "expected"),
     [
+        (60, ReclaimMode.ACT, None, "not due yet"),
         (30, ReclaimMode.ACT, None, "given back after a notice"),
         (30, ReclaimMode.OBSERVE, None, "idleReclaim: act frees them"),
         (None, ReclaimMode.ACT, None, "opt-in would free them"),
@@ -217,6 +219,24 @@ def test_a_waiting_gang_is_told_who_holds_what_it_lacks(after, mode, kept, expec
     assert told.message.startswith("4 GPUs on a, b are held by research/alice, research/bob, unused for over 30 min")
     assert told.message.endswith(expected)
     assert len(told.message) <= 110 or "..." in told.message
+
+
+@pytest.mark.parametrize(
+    ("alice", "bob", "expected"),
+    [
+        (StayReason.MINIMUM, StayReason.PAUSED, "a declared minimum keeps them"),
+        (StayReason.ORDINAL, StayReason.PAUSED, "a higher ordinal is in use"),
+        (StayReason.PAUSED, StayReason.PAUSED, "asked again later"),
+        (StayReason.MINIMUM, None, "opt-in would free them"),
+    ],
+)
+def test_owners_who_agreed_are_not_asked_to_agree(alice, bob, expected):
+    """The waiting gang is told what keeps the GPUs; one owner who did not agree comes first."""
+    pods = [notebook("research/alice", "a", gpu=2), notebook("research/bob", "b", gpu=2)]
+    stays = {"research/alice": alice, "research/bob": bob}
+    idle = [replace(unused(name, 90, after=None), stays=reason) for name, reason in stays.items()]
+    made = planned(pods, idle, jobs=[GANG], gpus=2, nodes=("a", "b"))
+    assert decision(made, "gang").message.endswith(f"; {expected}")
 
 
 def test_what_a_gang_is_told_changes_a_few_times_a_day():

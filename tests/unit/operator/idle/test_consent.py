@@ -5,7 +5,8 @@ from math import inf
 import pytest
 
 from autoscaler.clusters.kubernetes.parsing.object_trimming import trim_consent, trim_pod, trim_workload
-from autoscaler.operator.idle.consent import namespace_problem, owner_of, read_consent, scaler_of, selects
+from autoscaler.domain.idleness import StayReason
+from autoscaler.operator.idle.consent import Consent, namespace_problem, owner_of, read_consent, scaler_of, selects
 from autoscaler.operator.idle.owner_replicas import OwnerReplicas
 
 RECLAIM, MINIMUM, KEEP = "edl.dev/idle-reclaim", "edl.dev/idle-min-replicas", "edl.dev/keep-until"
@@ -59,18 +60,23 @@ def test_the_nearest_of_pod_owner_and_namespace_counts(own, owner, namespace, af
     [
         ("0", ""),
         (" 0 ", ""),
-        ("2", "2 keeps its StatefulSet"),
-        (" 3 ", "3 keeps its StatefulSet"),
         *((nonsense, "is no number") for nonsense in ("-1", "1.5", "", "\u0663", "9" * 30)),
     ],
 )
 def test_only_a_minimum_of_none_lets_an_owner_be_scaled(minimum, word):
-    """An owner of one replica that declares more stays; nonsense is no consent; both are told."""
+    """An owner of one replica that declares more stays; nonsense is no consent, and is told."""
     consent = read_consent(pod(owner=SET, reclaim="30m", minimum=minimum), named("StatefulSet"), None)
     replicas = OwnerReplicas(owner_uid="u", count=1, minimum=0, ordinal=0)
     assert (consent.after_s, consent.replicas) == ((None, None) if word else (1800.0, replicas))
     assert word in consent.problem
     assert bool(consent.problem) == bool(word)
+
+
+@pytest.mark.parametrize("minimum", ["1", " 3 "])
+def test_an_owner_at_its_minimum_agreed_and_has_no_problem(minimum):
+    """It stays, whatever its namespace says; a keep is remembered beside that."""
+    consent = read_consent(pod(owner=SET, reclaim="30m", minimum=minimum), named("StatefulSet"), None)
+    assert consent == Consent(stays=StayReason.MINIMUM)
 
 
 @pytest.mark.parametrize(

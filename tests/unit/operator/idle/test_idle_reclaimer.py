@@ -8,6 +8,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVICTIONS, POD
 from autoscaler.clusters.kubernetes.cache.object_cache import STALE_LIMIT_S
 from autoscaler.domain import Pod, PodPhase, ReclaimMode, Role, Tier
 from autoscaler.domain.gpu_reports import FRESH_S, GpuReport, GpuVerdict, NodeGpuReport
+from autoscaler.domain.idleness import StayReason
 from autoscaler.errors import ClusterError
 from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.operator.idle.consent import Consent
@@ -179,7 +180,6 @@ SET = {"kind": "StatefulSet", "name": "alice-notebook"}
     [
         (SET, "0", 1, 1, "IdleGpusGivenBack"),
         (SET, None, 1, 1, "IdleReclaimIgnored"),  # not declared: it would be created again
-        (SET, "1", 1, 1, "IdleReclaimIgnored"),  # its declared minimum
         (SET, "0", 3, 3, "IdleReclaimIgnored"),  # no pod of that name is the highest of three
         (SET, "0", 1, 0, "IdleGpusKept"),  # it does not count this pod
         (SET, "0", 1, 2, "IdleGpusKept"),  # amid an update: the new one may compute
@@ -203,6 +203,16 @@ async def test_the_owner_of_a_single_replica_is_scaled_if_it_declares_that(owner
         await scene.api.delete(PODS, "alice", namespace="nb", grace_s=0)
     await pass_time(scene, NOTICE_S, alice=90)
     assert scene.said(told).count("alice") == 1
+
+
+async def test_an_owner_at_its_declared_minimum_is_not_warned():
+    """It agreed, and nothing is wrong: the plan is told why the pod stays."""
+    scene = IdleScene(gpus=2, pods=1)
+    ref = await scene.add_owner(STATEFUL_SETS, "alice-notebook")
+    await scene.add("alice", AGREED | {"edl.dev/idle-min-replicas": "1"}, owner=ref)
+    await pass_time(scene, 2 * NOTICE_S, alice=90)
+    assert (scene.events.said, scene.use[1][0].stays) == ([], StayReason.MINIMUM)
+    assert await replicas_of(scene, STATEFUL_SETS, "alice-notebook") == 1
 
 
 async def deployment_of(scene, **words):
