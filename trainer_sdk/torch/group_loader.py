@@ -28,6 +28,7 @@ from trainer_sdk.session import Session
 from trainer_sdk.torch.data_digest import digest_of
 from trainer_sdk.torch.evaluation import EvaluationBatches, evaluate_alone, evaluate_together, evaluating
 from trainer_sdk.torch.micro_batches import MicroBatch, micro_batches
+from trainer_sdk.torch.model_buffers import class_of
 from trainer_sdk.torch.record_fetcher import Keys, RecordFetcher
 from trainer_sdk.torch.record_source import RecordSource, is_stream, size_of
 from trainer_sdk.torch.record_stream import StreamSource, stream_size
@@ -298,7 +299,7 @@ def loader(
 def _has_norm(modules: Iterable[Any]) -> bool:
     """True if one of them normalises by the micro-batch while it trains."""
     kinds = torch.nn.modules.batchnorm._BatchNorm  # noqa: SLF001  the class that all of torch's have in common
-    return any(isinstance(one, kinds) for module in modules for one in module.modules())
+    return any(issubclass(class_of(one), kinds) for module in modules for one in module.modules())
 
 
 def _source(dataset: Any, spec: DatasetSpec, options: Mapping[str, Any]) -> RecordSource | StreamSource:

@@ -9,7 +9,7 @@ A dropped step puts back what was there when it began.  Those of an accelerator 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -43,7 +43,7 @@ class _Buffer:
         self.tensor = self.now
         self.version = self.tensor._version  # noqa: SLF001  torch documents it for this use alone
         self.before = self.tensor.detach().clone()
-        self.is_statistic = isinstance(self.owner, _NormBase)
+        self.is_statistic = issubclass(class_of(self.owner), _NormBase)
         self.is_large = self.before.numel() * self.before.element_size() > LARGE_BYTES and not self.is_statistic
 
     @property
@@ -84,23 +84,14 @@ class _Buffer:
 
 
 class ModelBuffers:
-    """The buffers of one replica that are part of its state, in the order of their names."""
+    """The buffers of one replica that are part of its state, in the order of its modules and of their names.
 
-    def __init__(self, module: Any) -> None:
+    Each is there once, also where one module has another within, as an average the averaged model.
+    """
+
+    def __init__(self, *modules: Any) -> None:
         """Raises UsageError, with its name, for a buffer that can be neither averaged nor copied."""
-        saved, first = module.state_dict().keys(), {name for name, _ in module.named_buffers()}  # shared ones once
-        named = {
-            f"{path}.{key}" if path else key: (owner, key)
-            for path, owner in module.named_modules()
-            for key in owner._buffers  # noqa: SLF001
-        }
-        for name, buffer in module.named_buffers():
-            is_real = buffer.is_floating_point() or buffer.dtype in WHOLE
-            if name in saved and (buffer.device.type == "meta" or not is_real):
-                raise UsageError(
-                    f"{name}: {buffer.dtype} on {buffer.device}; buffers of a group are real and have memory"
-                )
-        found = [_Buffer(name, *held) for name, held in named.items() if name in saved and name in first]
+        found = _buffers_of(modules)
         floating = [one for one in found if one.before.is_floating_point()]
         self._statistics = [one for one in floating if one.is_statistic]
         self._floating = [*self._statistics, *(one for one in floating if not one.is_statistic)]
@@ -197,6 +188,31 @@ class ModelBuffers:
             changes[:statistics] += self._earlier.cpu().numpy()
             changes[statistics:] *= weight
         return changes
+
+
+def class_of(layer: Any) -> Any:
+    """The class of a layer as it was written: a scripted one of torch is of a class that says nothing of it."""
+    if isinstance(layer, torch.jit.ScriptModule):
+        return getattr(torch.nn, layer.original_name, torch.nn.Module)
+    return type(layer)
+
+
+def _buffers_of(modules: Iterable[Any]) -> list[_Buffer]:
+    found: dict[int, _Buffer] = {}  # by their tensors, which they keep alive
+    for module in modules:
+        saved = module.state_dict().keys()
+        for path, owner in module.named_modules():
+            for key, buffer in owner._buffers.items():  # noqa: SLF001
+                name = f"{path}.{key}" if path else key
+                if buffer is None or name not in saved or id(buffer) in found:
+                    continue
+                is_real = buffer.is_floating_point() or buffer.dtype in WHOLE
+                if buffer.device.type == "meta" or not is_real:
+                    raise UsageError(
+                        f"{name}: {buffer.dtype} on {buffer.device}; buffers of a group are real and have memory"
+                    )
+                found[id(buffer)] = _Buffer(name, owner, key)
+    return list(found.values())
 
 
 def _both(buffers: Sequence[_Buffer]) -> tuple[list[Any], list[Any]]:

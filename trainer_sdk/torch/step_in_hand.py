@@ -61,8 +61,7 @@ class StepInHand:
         is_alone = share.size == 1 and len(parts) == 1 and parts[0].weight == 1
         self._replica.check_parameters()
         self._replica.buckets.begin(None if is_alone else self._steps.all_reduce, is_shared=share.size > 1)
-        for buffers in self._replica.buffers:
-            buffers.begin()
+        self._replica.buffers.begin()
 
     def contribute(self, loss: Any, part: MicroBatch) -> None:
         """Adds the gradients of this part's mean loss.  A spare part adds none, whatever its loss is.
@@ -78,8 +77,7 @@ class StepInHand:
                     self._replica.buckets.reduce_as_ready()
                 self._replica.buckets.backward(loss * part.weight if part.weight != 1 else loss)
                 if not part.is_last:
-                    for buffers in self._replica.buffers:
-                        buffers.end_part(part.weight)
+                    self._replica.buffers.end_part(part.weight)
             if part.is_last:
                 self.end()
         except StepAborted:
@@ -92,20 +90,18 @@ class StepInHand:
         self._steps.computed(is_known=not self._replica.buckets.is_on_accelerator)  # its kernels may only be queued
         self._replica.buckets.finish()
         weight = len(share.positions) / share.records if share.records else 0.0
-        for buffers in self._replica.buffers:
-            buffers.reduce(
-                self._steps.all_reduce,
-                weight=weight,
-                rank=share.rank,
-                size=share.size,
-                last_weight=self._last_weight,
-            )
+        self._replica.buffers.reduce(
+            self._steps.all_reduce,
+            weight=weight,
+            rank=share.rank,
+            size=share.size,
+            last_weight=self._last_weight,
+        )
         self._replica.buckets.check_device()
         if not self._steps.end_step(sample=self._sample):
             self._drop()
             return
-        for buffers in self._replica.buffers:
-            buffers.apply()
+        self._replica.buffers.apply()
         self._replica.buckets.deliver()
         self.has_ended = True
         self._replica.gate.open()
@@ -120,5 +116,4 @@ class StepInHand:
     def _drop(self) -> None:
         self.has_ended = True
         self._replica.buckets.drop()
-        for buffers in self._replica.buffers:
-            buffers.drop()
+        self._replica.buffers.drop()

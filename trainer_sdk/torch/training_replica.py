@@ -44,7 +44,7 @@ class TrainingReplica(TorchReplica):
             module for module in self.modules if any(id(parameter) in stepped for parameter in module.parameters())
         ]
         self.buckets: Final = GradientBuckets(parameter for module in trained for parameter in module.parameters())
-        self.buffers: Final = [ModelBuffers(module) for module in trained]
+        self.buffers: Final = ModelBuffers(*trained)
         self._synced: Final = frozenset(name for name, module in modules.items() if module in trained)
         self.gate: Final = StepGate()
         for part in parts.values():
