@@ -21,9 +21,10 @@ from trainer_sdk.errors import UsageError
 from trainer_sdk.torch.gradient_buckets import AllReduce
 
 WHOLE: Final = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
-# Larger ones, as attention masks, are left alone where torch has counted no change: not copied, compared or summed.
-# Not smaller ones: torch counts no change of running statistics, and to compare those costs nothing.
+# Larger ones, as attention masks, are not summed where their bits are those of the step's beginning at every rank.
+# torch's own count of changes does not tell: it leaves out those by way of `.data`, as of a codebook.
 LARGE_BYTES: Final = 1 << 20
+_BITS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of an element
 
 
 @dataclass(slots=True, eq=False)
@@ -35,13 +36,11 @@ class _Buffer:
     key: str  # of `owner`
     before: Any = field(init=False)  # a copy of it as it was when the step began
     tensor: Any = field(init=False)  # the one that was there
-    version: int = field(init=False)  # of it
     is_statistic: bool = field(init=False)  # of a normalisation layer
     is_large: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.tensor = self.now
-        self.version = self.tensor._version  # noqa: SLF001  torch documents it for this use alone
         self.before = self.tensor.detach().clone()
         self.is_statistic = issubclass(class_of(self.owner), _NormBase)
         self.is_large = self.before.numel() * self.before.element_size() > LARGE_BYTES and not self.is_statistic
@@ -52,9 +51,9 @@ class _Buffer:
 
     @property
     def has_changed(self) -> bool:
-        """False: nobody has written to it since the step began, as far as torch counts that."""
-        now = self.now
-        return now is not self.tensor or now._version != self.version  # noqa: SLF001
+        """False: its bits are those with which the step began."""
+        bits = _BITS[self.before.element_size()]  # a number that is none is unequal to itself, and -0.0 equal to 0.0
+        return not torch.equal(self.now.detach().view(bits), self.before.view(bits))
 
     def follow(self) -> Any:
         """The tensor that is there now, from which a step begins."""
@@ -65,8 +64,6 @@ class _Buffer:
         return now
 
     def restore(self) -> None:
-        if self.is_large and not self.has_changed:
-            return
         self.tensor.copy_(self.before)
         self.owner._buffers[self.key] = self.tensor  # noqa: SLF001
 
@@ -98,7 +95,7 @@ class ModelBuffers:
         self._whole = [one for one in found if not one.before.is_floating_point()]
         self._counters = [one for one in self._whole if one.is_statistic]
         self._large = [one for one in found if one.is_large]
-        self._small = [one for one in found if not one.is_large]
+        self._all = found
         self._earlier: Any = None  # weighted changes of the statistics by micro-batches before the last
         self._agreed: list[tuple[_Buffer, Any]] = []  # of the step under way, once reduced
 
@@ -106,19 +103,14 @@ class ModelBuffers:
         """Remembers the buffers as they are at the step's beginning, the same bits on all ranks."""
         self._agreed, self._earlier = [], None
         with torch.no_grad():
-            for one in self._large:
-                if one.has_changed:
-                    one.follow()
-                    one.before.copy_(one.tensor)
-                    one.version = one.tensor._version  # noqa: SLF001
-            if self._small:
-                now = [one.follow() for one in self._small]
-                torch._foreach_copy_([one.before for one in self._small], now)
+            if self._all:
+                now = [one.follow() for one in self._all]
+                torch._foreach_copy_([one.before for one in self._all], now)
 
     def drop(self) -> None:
         """The buffers are as they were at the step's beginning."""
         with torch.no_grad():
-            for one in (*self._floating, *self._whole):
+            for one in self._all:
                 one.restore()
 
     def end_part(self, weight: float) -> None:
@@ -140,7 +132,7 @@ class ModelBuffers:
         `last_weight`: that of its last micro-batch, if it had several.  At most three all-reduces, the same on all
         ranks.  Raises what they raise (StepAborted), and UsageError for a buffer that has another shape now.
         """
-        for one in (*self._floating, *self._whole):
+        for one in self._all:
             one.check()
         last = weight if last_weight is None else last_weight
         if size == 1:

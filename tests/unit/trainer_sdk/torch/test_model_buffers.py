@@ -198,6 +198,37 @@ def test_large_constant_is_not_summed_and_a_large_one_that_changed_anywhere_is()
     assert [model.mask[0].item() for model in models] == [2.0, 2.0]
 
 
+def test_large_buffer_that_is_written_by_way_of_data_is_agreed_on():
+    """As a codebook's moving averages: torch counts no such change.  Each step begins with what is there then."""
+    models = [Centred().to(DEVICE) for _ in range(2)]
+
+    def change(model, rank):
+        model.mask.data.add_(4.0 * rank)
+
+    for mean in (1.0, 2.0):
+        assert run_centred(models, change) == [3, 3 + LARGE_BYTES // 4 + 1]
+        assert [model.mask.unique().tolist() for model in models] == [[mean], [mean]]
+
+
+def test_large_buffer_that_is_written_by_way_of_data_is_put_back():
+    model = Centred().to(DEVICE)
+    model.mask.data.fill_(2.0)
+    buffers = ModelBuffers(model)
+    model.mask.data.fill_(3.0)
+    buffers.begin()
+    model.mask.data.fill_(4.0)
+    buffers.drop()
+    assert model.mask.unique().tolist() == [3.0]
+
+
+def test_large_constant_without_numbers_is_not_summed():
+    """It is compared by its bits."""
+    models = [Centred().to(DEVICE) for _ in range(2)]
+    for model in models:
+        model.mask.fill_(float("nan"))
+    assert run_centred(models) == [3, 3]
+
+
 def test_a_model_without_buffers_needs_no_all_reduce():
     buffers = ModelBuffers(nn.Linear(2, 2))
     buffers.begin()
