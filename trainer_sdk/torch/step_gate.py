@@ -19,7 +19,7 @@ from trainer_sdk.errors import UsageError
 
 # of the classes that have them, the methods by which they advance
 ADVANCES: Final = ("step", "update", "unscale_", "update_parameters")
-ADVANCES_OF_AVERAGES: Final = ("step", "update", "update_parameters")  # modules that no optimiser trains
+ADVANCES_OF_AVERAGES: Final = ("step", "update", "update_parameters")  # modules that follow a trained one
 ADVANCES_OF_MODELS: Final = ("update_parameters",)
 
 
@@ -34,11 +34,11 @@ class StepGate:
     def open(self) -> None:
         self.is_open, self.optimizer_calls = True, 0
 
-    def guard(self, part: Any, *, is_trained: bool = False) -> None:
+    def guard(self, part: Any, *, is_average: bool = False) -> None:
         """From now on the methods of `part` by which it advances return None while the gate is closed.
 
-        `part.step(closure)` of an optimiser raises UsageError.  `is_trained`: a module that an optimiser trains, whose
-        methods are its own affair.
+        `part.step(closure)` of an optimiser raises UsageError.  `is_average`: a module that follows a trained one; the
+        methods of others, as running statistics of inputs, are their own affair.
         """
         if isinstance(part, torch.optim.Optimizer):
             before = vars(part).get("step")  # of the object: schedules have put their own there before
@@ -47,7 +47,7 @@ class StepGate:
             return
         names: tuple[str, ...] = ADVANCES
         if isinstance(part, torch.nn.Module):
-            names = ADVANCES_OF_MODELS if is_trained else ADVANCES_OF_AVERAGES
+            names = ADVANCES_OF_AVERAGES if is_average else ADVANCES_OF_MODELS
         kind = type(part)
         methods = {name: self._guarded(part, name) for name in names if callable(getattr(kind, name, None))}
         if methods:

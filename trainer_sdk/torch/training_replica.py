@@ -7,7 +7,8 @@ The objects are those that the script made, changed in place, so its own referen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import is_
 from typing import Any, Final
 
@@ -43,12 +44,13 @@ class TrainingReplica(TorchReplica):
         trained = [  # but not averages of these
             module for module in self.modules if any(id(parameter) in stepped for parameter in module.parameters())
         ]
+        _check_norms(modules, trained)
         self.buckets: Final = GradientBuckets(parameter for module in trained for parameter in module.parameters())
         self.buffers: Final = ModelBuffers(*trained)
         self._synced: Final = frozenset(name for name, module in modules.items() if module in trained)
         self.gate: Final = StepGate()
         for part in parts.values():
-            self.gate.guard(part, is_trained=part in trained and not _holds_another(part, self.modules))
+            self.gate.guard(part, is_average=_is_average(part, self.modules, trained))
         self._optimizers: Final = optimizers
         self._stepped = [parameter for optimizer in optimizers.values() for parameter in _parameters_of(optimizer)]
         self._summed: Final = {id(parameter) for module in trained for parameter in module.parameters()}
@@ -142,13 +144,6 @@ def _check_kinds(modules: Mapping[str, Any], optimizers: Mapping[str, Any]) -> N
             raise UsageError(
                 f"{name}: is wrapped in {type(module).__name__}; give the module within, EDL sums its gradients"
             )
-        for path, layer in module.named_modules():
-            if isinstance(layer, torch.nn.SyncBatchNorm):
-                raise UsageError(
-                    f"{name}.{path}: is SyncBatchNorm, which normalises over the ranks of torch.distributed, and here "
-                    "would do so over this trainer's micro-batch without a word; leave convert_sync_batchnorm out and "
-                    "raise micro_batch, or use GroupNorm"
-                )
     held = {id(parameter) for module in modules.values() for parameter in module.parameters()}
     for name, optimizer in optimizers.items():
         if any(id(parameter) not in held for parameter in _parameters_of(optimizer)):
@@ -158,10 +153,44 @@ def _check_kinds(modules: Mapping[str, Any], optimizers: Mapping[str, Any]) -> N
             )
 
 
+def _check_norms(modules: Mapping[str, Any], trained: Sequence[Any]) -> None:
+    for name, module in modules.items():
+        for path, layer in module.named_modules():
+            if isinstance(layer, torch.nn.SyncBatchNorm) and (module in trained or layer.training):
+                raise UsageError(
+                    f"{name}.{path}: is SyncBatchNorm, which normalises over the ranks of torch.distributed, and here "
+                    "would do so over this trainer's micro-batch without a word; leave convert_sync_batchnorm out and "
+                    "raise micro_batch, or use GroupNorm; a module that is not trained, call eval() of it before"
+                )
+
+
 def _holds_another(module: Any, modules: Iterable[Any]) -> bool:
     """True for an average that has the averaged model within, whose parameters an optimizer trains."""
     within = {id(one) for one in module.modules()} - {id(module)}
     return any(id(other) in within for other in modules)
+
+
+def _is_average(part: Any, modules: Sequence[Any], trained: Sequence[Any]) -> bool:
+    """True for a module that has another of them within, or tensors for those of a trained one, or of a layer of it.
+
+    The latter only if no optimizer trains it: either a copy, told by names and shapes; or, under names of its own, all
+    the shapes of a model's parameters.
+    """
+    if not isinstance(part, torch.nn.Module):
+        return False
+    if _holds_another(part, modules):
+        return True
+    if any(part is module for module in trained):
+        return False
+    held = Counter(one.shape for one in (*part.parameters(), *part.buffers()))
+    if any(Counter(one.shape for one in module.parameters()) <= held for module in trained):
+        return True
+    kinds = [_shapes(layer) for module in trained for layer in module.modules()]
+    return any(_shapes(layer) in kinds for layer in part.modules() if next(layer.parameters(), None) is not None)
+
+
+def _shapes(module: Any) -> dict[str, Any]:
+    return {name: one.shape for name, one in (*module.named_parameters(), *module.named_buffers())}
 
 
 def _parameters_of(optimizer: Any) -> Iterator[Any]:

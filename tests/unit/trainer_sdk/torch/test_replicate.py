@@ -88,6 +88,11 @@ def synchronised():
     return model, optim.SGD(model.parameters(), lr=0.1)
 
 
+def teacher_of_ranks():
+    teacher = nn.Sequential(nn.Linear(6, 3), nn.SyncBatchNorm(3))
+    return (*parts(), teacher)
+
+
 def no_part():
     return (*parts(), 3)
 
@@ -97,6 +102,7 @@ def no_part():
     [
         (wrapped, "model: is wrapped in DataParallel; give the module within"),
         (synchronised, r"model\.1: is SyncBatchNorm.*leave convert_sync_batchnorm out"),
+        (teacher_of_ranks, r"model-2\.1: is SyncBatchNorm.*call eval\(\) of it before"),
         (without_optimizer, "give the model and its optimizer"),
         (foreign_parameter, "optimizer: trains a parameter that is in no module"),
         (forgotten_schedule, "a learning-rate schedule was made for the optimizer; give it too"),
@@ -109,6 +115,12 @@ def test_what_cannot_train_in_a_group_is_refused_by_name(session, make, message)
     with pytest.raises(UsageError, match=message):
         edl_torch.replicate(session, *make())
     assert session.replica is None
+
+
+def test_frozen_teacher_with_synchronised_norm_may_be_replicated(session):
+    """In evaluation mode the layer normalises by its running statistics, over no rank."""
+    edl_torch.replicate(session, *teacher_of_ranks()[:2], teacher_of_ranks()[2].eval())
+    assert session.replica is not None
 
 
 def test_schedule_that_comes_too_late_is_refused_by_its_name(session):
@@ -306,6 +318,62 @@ def test_average_that_is_a_module_with_update_takes_in_each_step_once(has_model)
 
     *_, average = run_custom(make, one_round, micro_batch=2)
     assert int(average.updates) == STEPS
+
+
+class Flat(nn.Module):
+    """An average under names of its own, as some libraries write it."""
+
+    def __init__(self, model):
+        super().__init__()
+        for name, parameter in model.named_parameters():
+            self.register_buffer(name.replace(".", "_"), parameter.detach().clone())
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
+
+    def update(self):
+        self.updates += 1
+
+
+def part_of_a_model():
+    model = nn.Sequential(parts()[0], nn.Tanh())
+    return model, optim.SGD(model.parameters(), lr=0.1), Shadow(model[0], has_model=False)
+
+
+def under_other_names():
+    model, optimizer = parts()
+    return model, optimizer, Flat(model)
+
+
+@pytest.mark.parametrize("make", [part_of_a_model, under_other_names])
+def test_average_of_a_layer_or_under_other_names_is_known_by_its_tensors(session, make):
+    model, optimizer, average = make()
+    edl_torch.replicate(session, model, optimizer, average)
+    average.update(*([model[0]] if isinstance(average, Shadow) else []))
+    assert int(average.updates) == 0
+
+
+class RunningNorm(nn.Module):
+    """Statistics of the inputs, which a script takes in before it calls its model."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6, dtype=torch.float64))
+        self.register_buffer("var", torch.ones(6, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def update(self, x):
+        self.count += 1
+        self.mean += (x.mean(dim=0) - self.mean) / self.count
+
+
+def test_module_that_follows_no_model_is_updated_where_the_script_does():
+    """Before the backward pass, too: what it holds is no average of what is trained."""
+
+    def one_round(loader, x, y, model, optimizer, norm):
+        norm.update(x)
+        round_plain(loader, x - norm.mean, y, model, optimizer)
+
+    *_, norm = run_custom(lambda: (*normalised(), RunningNorm()), one_round, group=ThreadGroup(DATASET, {0: 1}))
+    assert int(norm.count) == STEPS
 
 
 class OwnUpdate(nn.Linear):
