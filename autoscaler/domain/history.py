@@ -119,6 +119,16 @@ class ServerMove:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerDeparture:
+    """A server that has left its node by a move, and to which no server of its job goes back for now (ADR 0269)."""
+
+    job: JobName
+    pod: PodName  # the one that left
+    nodes: tuple[NodeName, NodeName]  # where it was, where the new one is
+    conditions: int  # a hash of these nodes, the load of others there, all documents and quotas; it counts while equal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """All that the planner remembers. Entries of pods and jobs that are gone are dropped by the next plan."""
 
@@ -136,4 +146,5 @@ class History:
     idle_gifts: tuple[IdleGift, ...] = ()
     server_moves: tuple[ServerMove, ...] = ()  # under way
     moves_given_up: tuple[ServerMove, ...] = ()  # these servers are not moved again for a while
+    server_departures: tuple[ServerDeparture, ...] = ()
     server_moves_at_s: tuple[float, ...] = ()  # when those of the last minute began

@@ -65,6 +65,7 @@ def next_history(copy: WorkingCopy) -> History:
         ),
         server_moves=tuple(copy.carried.server_moves),
         moves_given_up=tuple(copy.carried.moves_given_up),
+        server_departures=tuple(entry for entry in copy.carried.server_departures if entry.job in jobs),
         server_moves_at_s=(
             *(at_s for at_s in old.server_moves_at_s if at_s > copy.now_s - 60.0),
             *(copy.now_s for move in copy.carried.server_moves if move not in old.server_moves),

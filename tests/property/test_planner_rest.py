@@ -4,16 +4,17 @@ Small jobs that reach their maximum, servers that may move, and room for either:
 one lacks, and fairness may give it back.
 """
 
+from copy import deepcopy
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.domain import Capabilities, PodPhase, Policy, Role, ServerSpec
+from autoscaler.domain import Capabilities, PodPhase, Policy, Role, ServerSpec, Tier
 from tests.property.planner_cases import NO_GATES, Driver
 from tests.property.planner_draws import often
 from tests.unit.clusters.memory_cluster import MemoryCluster
-from tests.unit.planner.setups import core_pod, job, node, shape
+from tests.unit.planner.setups import core_pod, elsewhere, job, node, shape
 
 LATER_S = 20.0  # a move that stands still for a minute is late, and begins again
 TURNS = 360  # of that length, before nothing may move any more
@@ -73,6 +74,25 @@ def test_plans_without_windows_come_to_rest(cluster):
     cluster.advance(1_200.0)  # what was given up may be tried again
     driver.settle()
     assert not driver.plan().actions
+
+
+@given(scenes(), st.lists(st.sampled_from([50, 500, 4_000, 6_000, 7_000, 8_000]), min_size=1, max_size=5, unique=True))
+def test_servers_move_as_if_unrelated_jobs_that_have_all_were_not_there(cluster, sizes):
+    """One to five jobs, of trainers small and large, that stand on nodes of their own and lack nothing."""
+    beside = deepcopy(cluster)
+    for size in sizes:
+        spec, place = elsewhere(f"other-{size}", size)
+        core = node(f"core-{size}", size, labels=place.labels, taints=place.taints)
+        first = core_pod(spec, Role.TRAINER, core.name)
+        more = [replace(first, name=f"{spec.name}-trainer-{at}", ordinal=at, node=place.name) for at in (1, 2)]
+        more = [replace(pod, tier=Tier.SURPLUS) for pod in more]
+        for item in (place, core, spec, first, core_pod(spec, Role.MASTER, core.name), *more):
+            beside.put(item)
+    ends = []
+    for one in (cluster, beside):
+        Driver(one, NO_GATES).rest()
+        ends.append({pod.name: pod.node for pod in one.pods.values() if pod.role is Role.SERVER})
+    assert ends[0] == ends[1]
 
 
 @given(scenes())

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from autoscaler.domain import Cause, JobState, Pod, PodPhase, Role, ServerMove
+from autoscaler.planner.placement.server_departures import record_departure
 from autoscaler.planner.sharing.elastic_servers import servers_wanted, staying_server_count
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
@@ -54,6 +55,7 @@ def finish_move(
         return
     copy.carried.server_moves.append(move)
     if new.phase is PodPhase.READY:
+        record_departure(copy, job, old, new)
         copy.remove(job, [old], Cause.DEFRAGMENTATION, beneficiary=new.name)
     elif is_late and not new.is_settling:
         copy.carried.moves_given_up.append(move)

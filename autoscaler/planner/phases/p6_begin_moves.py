@@ -19,6 +19,7 @@ from typing import Final
 from autoscaler.domain import Cause, DemandState, JobName, JobState, Pod, PodName, PodPhase, Role, ServerMove, Tier
 from autoscaler.planner.phases.p2_finish_moves import record_moving
 from autoscaler.planner.placement.relocations import Relocation, RelocationSearch
+from autoscaler.planner.placement.server_departures import ServerDepartures
 from autoscaler.planner.placement.waste import WEIGHED_NODES, waste_of
 from autoscaler.planner.sharing.change_limits import leaves_at, moves_pay_off, server_moves_left, shrink_opens_at
 from autoscaler.planner.sharing.elastic_servers import servers_wanted, staying_server_count
@@ -41,17 +42,19 @@ def begin_moves(copy: WorkingCopy) -> None:
     left = server_moves_left(copy) if can_move(copy) else 0
     if not left or not nothing_is_in_motion(copy):
         return
-    places = RelocationSearch(copy)
+    departures = ServerDepartures(copy)
+    places = RelocationSearch(copy, departures)
     for job in copy.dirty_jobs():
         leaving = {move.pod for move in job.moving}
         for pod in job.servers:
             if pod.name in leaving:
                 places.count_as_free(pod)
     touched: set[int] = set()
-    for relocation in places.in_order(list(movable_servers(copy))):
+    for relocation in places.in_order(list(movable_servers(copy, departures))):
         nodes = {relocation.at, *(source.at for source in relocation.sources)}
         is_possible = len(relocation.sources) <= left and not nodes & touched
-        if is_possible and is_worth_moving(copy, relocation) and begin_move(copy, relocation):
+        is_worth_it = is_possible and is_worth_moving(copy, relocation, places.trainers_gained(relocation))
+        if is_worth_it and begin_move(copy, relocation):
             touched |= nodes  # gains of other moves on these nodes must be recomputed
             left -= len(relocation.sources)
 
@@ -88,10 +91,11 @@ def nothing_is_in_motion(copy: WorkingCopy) -> bool:
     return not is_forced and not any(job.is_starting for job in jobs)
 
 
-def movable_servers(copy: WorkingCopy) -> Iterator[tuple[PlannedJob, Pod]]:
+def movable_servers(copy: WorkingCopy, departures: ServerDepartures) -> Iterator[tuple[PlannedJob, Pod]]:
     """Yield the servers that may move now: old enough, and of jobs that have all the servers that they want.
 
-    A server whose move was given up is not moved again for `refusal_backoff_limit_s`.
+    A server whose move was given up is not moved again for `refusal_backoff_limit_s`, and one that has moved not back
+    while nothing else changes (`server_departures`).
     """
     staying = {move.pod for move in copy.carried.moves_given_up}
     for job in copy.dirty_jobs():
@@ -102,7 +106,8 @@ def movable_servers(copy: WorkingCopy) -> Iterator[tuple[PlannedJob, Pod]]:
         busy = {move.pod for move in job.moving}
         for pod in job.servers:
             is_free = pod.phase is PodPhase.READY and pod.name not in busy and pod.name not in staying
-            if is_free and copy.is_due(leaves_at(copy.policy, job.spec, pod)):
+            may_leave = is_free and pod.node is not None and departures.may_leave(job, pod.node)
+            if may_leave and copy.is_due(leaves_at(copy.policy, job.spec, pod)):
                 yield job, pod
 
 
@@ -116,12 +121,10 @@ def has_wanted_servers(copy: WorkingCopy, job: PlannedJob) -> bool:
     )
 
 
-def is_worth_moving(copy: WorkingCopy, relocation: Relocation) -> bool:
+def is_worth_moving(copy: WorkingCopy, relocation: Relocation, trainers_gained: float) -> bool:
     """True if the moves gain more than they cost."""
-    first = relocation.sources[0].job
-    worth = waste_of(copy).worth_of(first.shapes[Role.TRAINER])
     jobs = [(source.job.spec, source.job.size) for source in relocation.sources]
-    return moves_pay_off(copy.policy, jobs, relocation.gain / max(1, worth))
+    return moves_pay_off(copy.policy, jobs, trainers_gained)
 
 
 def begin_move(copy: WorkingCopy, relocation: Relocation) -> bool:

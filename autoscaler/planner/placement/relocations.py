@@ -1,14 +1,12 @@
 """Relocations of servers to nodes where they waste less, and their gains.
 
 A server runs where it was placed under an earlier web load. What a node is worth to trainers is the best filling by
-whole ones (`packing_patterns`) of what is free without surplus: it depends on the web and on what stays, not on which
-job runs where. A relocation gains what the old nodes win when servers leave, less what the new one loses when they
-come.
+whole ones (`room_worth`) of what is free without surplus. A relocation gains what the old nodes win when servers leave,
+less what the new one loses when they come.
 
-A gain is counted in trainers that jobs lack now, so that nobody moves for trainers that nobody wants. What jobs lack
-changes with what moves bring, so two such gains may undo each other for ever. So each relocation must also raise the
-sum over all nodes of what they are worth to all trainers that jobs may have (`AllowedTrainers`). That sum depends on
-what stays alone: it rises with each relocation, so none leads back while web load stays the same (ADR 0269).
+A gain is counted in trainers that jobs lack now, so that nobody moves for trainers that nobody wants. A trainer of a
+job that has all of its own counts where it stands: the nodes together may not lose by it (`beside_held`). What jobs
+lack changes with what moves bring, so two gains may still undo each other; `server_departures` ends that (ADR 0269).
 
 Two servers of 4 cores in the place of one trainer of 5 lose one trainer and may win two, so up to `MOST_TOGETHER`
 servers that go to one node are looked at together.
@@ -23,11 +21,12 @@ from typing import Final
 
 import numpy as np
 
-from autoscaler.domain import JobName, JobState, Pod, Shape
+from autoscaler.domain import JobName, Pod, Role
 from autoscaler.planner.placement.colocation import nodes_closed_to
 from autoscaler.planner.placement.device_reserve import nodes_with_blocked_devices
-from autoscaler.planner.placement.packing_patterns import minus, most_wanted, patterns_of
-from autoscaler.planner.placement.waste import waste_of
+from autoscaler.planner.placement.packing_patterns import minus
+from autoscaler.planner.placement.room_worth import RoomWorth
+from autoscaler.planner.placement.server_departures import ServerDepartures
 from autoscaler.planner.working_copy.node_arrays import Mask
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.shapes import ColumnAmounts
@@ -41,7 +40,7 @@ MOST_NODES: Final = 150
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovableServer:
-    """A server that may move, its node, and what that node gains when it leaves, in the unit of `Waste.worth_of`."""
+    """A server that may move, its node, and what that node gains when it leaves, in the unit of `RoomWorth`."""
 
     job: PlannedJob
     pod: Pod
@@ -60,34 +59,12 @@ class Relocation:
     gain: int
 
 
-class AllowedTrainers:
-    """Worth of rooms to all trainers that jobs may have above their minimums, whether they have them or not."""
-
-    def __init__(self, copy: WorkingCopy) -> None:
-        allowed: dict[Shape, int] = {}
-        for job in copy.jobs.values():
-            spec = job.spec.trainer
-            if job.spec.state is JobState.ACTIVE and spec.ceiling > spec.min_replicas:
-                allowed[spec.shape] = allowed.get(spec.shape, 0) + spec.ceiling - spec.min_replicas
-        capacity, shapes = copy.capacity, copy.shapes
-        self._kinds = [
-            (capacity.accepted(number), (capacity.request_amounts(number), worth))
-            for shape, worth in most_wanted(allowed, capacity.ready_capacity())
-            for number in (shapes.number(shape),)
-        ]
-
-    def worth(self, at: int, free: ColumnAmounts) -> int | None:
-        """Return the worth of a node's free amounts, in a unit of its own; None for a node far from full."""
-        return patterns_of(tuple(kind for accepted, kind in self._kinds if accepted[at])).worth(free)
-
-
 class RelocationSearch:
     """Search for relocations on one plan's nodes."""
 
-    def __init__(self, copy: WorkingCopy) -> None:
-        self._copy = copy
-        self._waste = waste_of(copy)
-        self._allowed = AllowedTrainers(copy)
+    def __init__(self, copy: WorkingCopy, departures: ServerDepartures) -> None:
+        self._copy, self._departures = copy, departures
+        self._worth = RoomWorth(copy)
         self._freed: dict[int, ColumnAmounts] = {}
 
     def count_as_free(self, pod: Pod) -> None:
@@ -104,7 +81,7 @@ class RelocationSearch:
             at, shape = self._copy.capacity.open_place_of(pod), self._copy.shapes.number(pod.shape)
             gain_on_leaving = 0 if at is None else self._gain_on_leaving(at, shape)
             if at is not None and gain_on_leaving > 0:
-                excluded_nodes = nodes_closed_to(self._copy, job, at)
+                excluded_nodes = {*nodes_closed_to(self._copy, job, at), *self._departures.closed_nodes(job)}
                 by_shape.setdefault(shape, []).append(
                     MovableServer(
                         job=job, pod=pod, at=at, gain_on_leaving=gain_on_leaving, excluded_nodes=excluded_nodes
@@ -123,7 +100,11 @@ class RelocationSearch:
                 relocation.shape,
             )
         )
-        yield from filter(self._raises_worth_to_all, found)
+        yield from filter(self._loses_nothing_held, found)
+
+    def trainers_gained(self, relocation: Relocation) -> float:
+        """Return the gain in trainers of the first server's job."""
+        return relocation.gain / max(1, self._worth.worth_of(relocation.sources[0].job.shapes[Role.TRAINER]))
 
     def _moves_of(self, shape: int, sources: Sequence[MovableServer]) -> Iterator[Relocation]:
         """Yield, for each node and number of servers, what the best candidates would gain there."""
@@ -136,10 +117,10 @@ class RelocationSearch:
             could_be &= ~blocked
         for at in self._nodes_with_most_idle(could_be):
             free = self._free_on(at)
-            before = self._waste.trainers_worth(at, free)
+            before = self._worth.lacked(at, free)
             for count in range(1, MOST_TOGETHER + 1):
                 left = minus(free, amounts, times=count)
-                after = None if min(left) < 0 else self._waste.trainers_worth(at, left)
+                after = None if min(left) < 0 else self._worth.lacked(at, left)
                 taken = None if before is None or after is None else first_on_distinct_nodes(sources, at, count)
                 if taken is None or before is None or after is None:
                     break
@@ -147,8 +128,8 @@ class RelocationSearch:
                 if gain > 0:
                     yield Relocation(sources=taken, shape=shape, at=at, gain=gain)
 
-    def _raises_worth_to_all(self, relocation: Relocation) -> bool:
-        """True if the nodes together are worth more afterwards to all trainers that jobs may have."""
+    def _loses_nothing_held(self, relocation: Relocation) -> bool:
+        """True if the nodes together are worth as much afterwards, with the trainers counted that nobody lacks."""
         amounts = self._amounts(relocation.shape)
         there = self._free_on(relocation.at)
         rooms = [(relocation.at, there, minus(there, amounts, times=len(relocation.sources)))]
@@ -157,11 +138,10 @@ class RelocationSearch:
             rooms.append((source.at, left, tuple(map(add, left, amounts))))
         gain = 0
         for at, before, after in rooms:
-            was, becomes = self._allowed.worth(at, before), self._allowed.worth(at, after)
-            if was is None or becomes is None:
-                return False
-            gain += becomes - was
-        return gain > 0
+            was, becomes = self._worth.beside_held(at, before), self._worth.beside_held(at, after)
+            if was is not None and becomes is not None:
+                gain += becomes - was
+        return gain >= 0
 
     def _nodes_with_most_idle(self, nodes: Mask) -> list[int]:
         """Return the nodes with the largest idle part, `MOST_NODES` at most: most is wasted there."""
@@ -177,12 +157,13 @@ class RelocationSearch:
     def _gain_on_leaving(self, at: int, shape: int) -> int:
         """Return how much the node's worth rises when such a server leaves it."""
         free = self._free_on(at)
-        after = self._waste.trainers_worth(at, tuple(map(add, free, self._amounts(shape))))
-        before = self._waste.trainers_worth(at, free)
+        after = self._worth.lacked(at, tuple(map(add, free, self._amounts(shape))))
+        before = self._worth.lacked(at, free)
         return 0 if after is None or before is None else after - before
 
     def _free_on(self, at: int) -> ColumnAmounts:
-        free, freed = self._waste.free_without_surplus(at), self._freed.get(at)
+        capacity, freed = self._copy.capacity, self._freed.get(at)
+        free: ColumnAmounts = tuple((capacity.later[:, at] + capacity.surplus[:, at]).tolist())
         return free if freed is None else tuple(map(add, free, freed))
 
     def _amounts(self, shape: int) -> ColumnAmounts:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autoscaler.domain import JobState, PodPhase, Resources, Role, Shape
-from autoscaler.planner.placement.packing_patterns import Patterns, copies, most_wanted, patterns_of, worths_of
+from autoscaler.planner.placement.packing_patterns import Patterns, copies, most_wanted, worths_of
 from autoscaler.planner.working_copy.shapes import ColumnAmounts
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
@@ -50,7 +50,6 @@ class Waste:
         self._sides = list(zip(*(mask.tolist() for mask in accepted), strict=True))  # by node: which kinds it accepts
         self._patterns: dict[tuple[bool, ...], Patterns] = {}
         self._lasting: dict[tuple[bool, ...], Patterns] = {}  # of trainers alone
-        self._movers: dict[tuple[bool, ...], Patterns] = {}  # likewise, for all plans
         self._wanted = {copy.shapes.number(shape): count for shape, count in wanted_pods(copy).items()}
         self._worths: dict[int, int] = dict(self._kinds)
         self._costs: dict[tuple[int, bool], npt.NDArray[np.float64]] = {}
@@ -113,21 +112,6 @@ class Waste:
     @cached_property
     def _ahead(self) -> AfterWebDrains:
         return AfterWebDrains(self._copy)
-
-    def trainers_worth(self, at: int, free: ColumnAmounts) -> int | None:
-        """Return the worth of a node's free amounts to trainers, in the unit of `worth_of`.
-
-        Returns None for a node far from full: nothing is wasted there.
-        """
-        side = self._sides[at]
-        patterns = self._movers.get(side)
-        if patterns is None:
-            patterns = self._movers[side] = patterns_of(tuple(self._trainers_there(side)))
-        return patterns.worth(free)
-
-    def free_without_surplus(self, at: int) -> ColumnAmounts:
-        """Return what can be free on the node once all surplus there has left."""
-        return self._free_on(at, is_lasting=True)
 
     def _free_on(self, at: int, *, is_lasting: bool) -> ColumnAmounts:
         """Return what pods may fill: for one that stays, all that can be free once surplus has left."""

@@ -25,6 +25,7 @@ from autoscaler.domain import (
     Reservation,
     ResizeTimes,
     Role,
+    ServerDeparture,
     ServerMove,
     Shape,
 )
@@ -86,6 +87,7 @@ class CarriedOver:
     shortfalls: set[JobName] = field(default_factory=set)  # running jobs whose core could not be refilled
     server_moves: list[ServerMove] = field(default_factory=list)  # under way, and those that this plan begins
     moves_given_up: list[ServerMove] = field(default_factory=list)  # within the longest pause after refusals
+    server_departures: list[ServerDeparture] = field(default_factory=list)  # that still count, as far as is known
     resizes: Mapping[JobName, ResizeTimes] = field(default_factory=dict)
     preempted_at_s: Mapping[JobName, float] = field(default_factory=dict)  # when the scheduler last took a trainer
 
@@ -103,6 +105,7 @@ def carry_over(history: History, preempted_now: Iterable[JobName], *, now_s: flo
     given_up_from_s = now_s - policy.refusal_backoff_limit_s
     return CarriedOver(
         moves_given_up=[move for move in history.moves_given_up if move.since_s > given_up_from_s],
+        server_departures=list(history.server_departures),
         resizes={entry.job: entry for entry in history.resizes},
         preempted_at_s=preempted | dict.fromkeys(preempted_now, now_s),
         idle_gifts_at_s={one.job: one.at_s for one in history.idle_gifts if one.at_s > now_s - policy.idle_pause_s},

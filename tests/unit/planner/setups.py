@@ -2,7 +2,21 @@
 
 from dataclasses import replace
 
-from autoscaler.domain import Job, MasterSpec, Node, Pod, PodPhase, Policy, Resources, Role, ServerSpec, Shape, Tier
+from autoscaler.domain import (
+    Job,
+    MasterSpec,
+    Node,
+    Pod,
+    PodPhase,
+    Policy,
+    Resources,
+    Role,
+    ServerSpec,
+    Shape,
+    Taint,
+    Tier,
+    Toleration,
+)
 from autoscaler.domain import TrainerSpec as Trainers
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
@@ -78,6 +92,16 @@ def on_pool(spec, pool):
     """The job with trainers that select the nodes of this pool."""
     wanted = replace(spec.trainer.shape, node_selector=frozenset({("pool", pool)}))
     return replace(spec, trainer=replace(spec.trainer, shape=wanted))
+
+
+def elsewhere(name, cpu_milli):
+    """A job of three trainers, and the node on which just two of them fit: they go nowhere else, and nobody comes."""
+    pool = f"for-{name}"
+    labels, taints = frozenset({("pool", pool)}), frozenset({Taint(key=pool)})
+    spec = on_pool(job(name, cpu_milli=cpu_milli, high=3), pool)
+    wanted = replace(spec.trainer.shape, tolerations=frozenset({Toleration(key=pool)}))
+    spec = replace(spec, trainer=replace(spec.trainer, shape=wanted))
+    return spec, node(pool, 2 * cpu_milli, labels=labels, taints=taints)
 
 
 def settled(nodes, jobs, policy=CALM):
