@@ -35,7 +35,7 @@ class Said:
         self.events.append(event)
 
 
-class ServerDepartures:
+class Departures:
     """Keeps which pods leave, and by whom."""
 
     def __init__(self, left):
@@ -87,7 +87,7 @@ class OperatorBench:
             errors=self.errors,
         )
         self.store.attach(self.cluster)
-        writer, reporter = JobWriter(self.api, self.store), ServerDepartures(self.left)
+        writer, reporter = JobWriter(self.api, self.store), Departures(self.left)
         self.poller = ProgressPoller(self.store, self, ServerDrains(self.store, self))
         self.failures = PodFailures(self.store, writer, self.poller, reporter)
         self.jobs = JobController(
