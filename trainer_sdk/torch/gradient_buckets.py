@@ -21,6 +21,7 @@ Not here: who trains what, when a step counts.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -92,7 +93,9 @@ class GradientBuckets:
         device = self._trained[0].device
         self._staging: Final = None if device.type == "cpu" else HostStaging(device)
         self._buckets = _make_buckets(self._trained, first_bucket_bytes, bucket_bytes, self._staging)
-        self._hooks: list[Any] = []  # none while steps need no sum: each costs time in every backward pass
+        self._hooks: list[Any] = []
+        self._hooks_sum: bool | None = None  # True: they make sums; False: they fill `_own`; None: there are none
+        self._own: deque[Any] = deque(maxlen=1)  # a parameter with a gradient of a backward pass of the script's own
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="edl-gradients")
         self._all_reduce: AllReduce | None = None  # of the step under way
         self._is_shared = True
@@ -124,10 +127,9 @@ class GradientBuckets:
         ):
             raise UsageError("requires_grad: layers were frozen or thawed while a group trains; do so before it starts")
         self._all_reduce, self._is_shared = all_reduce, is_shared
+        self._hook(is_sum=all_reduce is not None)
         if all_reduce is None:
-            self._unhook()
             return
-        self._hook()
         if self._staging is not None:
             self._staging.order()
         for bucket in self._buckets:
@@ -145,13 +147,26 @@ class GradientBuckets:
         Raises UsageError when the script has made a backward pass of its own in this step: its gradients would have
         another weight than the records of the step, or none.
         """
-        if self._all_reduce is None and any(parameter.grad is not None for parameter in self._trained):
+        is_alone = self._all_reduce is None
+        if is_alone and any(parameter.grad is not None for parameter in self._trained):
             raise UsageError(_OWN_BACKWARD)
+        self.check_own()
         self._is_in_backward = True
         try:
             loss.backward()
         finally:
             self._is_in_backward = False
+            if is_alone:
+                self._own.clear()
+
+    def check_own(self) -> None:
+        """Raises UsageError when the script has made a backward pass of its own since the step began.
+
+        Whether its gradients are still there does not matter, nor whether the step is complete by now: they would have
+        been added to the sum, or be of this process alone.
+        """
+        if self._own:
+            raise UsageError(_OWN_BACKWARD)
 
     def finish(self) -> None:
         """All buckets are sums over the group; a rank without a gradient of a parameter counted as zero.
@@ -201,6 +216,7 @@ class GradientBuckets:
             if not reduced.cancelled():
                 reduced.exception()  # waits; it writes into the bucket until then
         self._sums, self._failure = [], None
+        self._own.clear()
         for parameter in self._trained:
             parameter.grad = None
 
@@ -213,9 +229,15 @@ class GradientBuckets:
             with suppress(RuntimeError):  # a device that has failed has said so where it was waited for
                 self._staging.order()  # the memory may be given to others now, and a late copy of a dropped step not
 
-    def _hook(self) -> None:
-        self._hooks = self._hooks or [
-            parameter.register_post_accumulate_grad_hook(partial(self._collect, bucket, place))
+    def _hook(self, *, is_sum: bool) -> None:
+        if self._hooks_sum is is_sum:
+            return
+        self._unhook()
+        self._hooks_sum = is_sum
+        self._hooks = [  # without a sum no line of Python: each costs time in every backward pass
+            parameter.register_post_accumulate_grad_hook(
+                partial(self._collect, bucket, place) if is_sum else self._own.append
+            )
             for bucket in self._buckets
             for place, parameter in enumerate(bucket.parameters)
         ]
@@ -223,13 +245,14 @@ class GradientBuckets:
     def _unhook(self) -> None:
         for hook in self._hooks:
             hook.remove()
-        self._hooks = []
+        self._hooks, self._hooks_sum = [], None
 
     # ---- during the backward pass -----------------------------------------------------------------------------------
 
     def _collect(self, bucket: GradientBucket, place: int, parameter: Any) -> None:
         if self._all_reduce is None:
-            return  # a backward pass of the script's own
+            self._own.append(parameter)  # torch's own gradient, which no optimizer may apply before the next step
+            return
         if not self._is_in_backward:
             raise UsageError(_OWN_BACKWARD)
         gradient = parameter.grad

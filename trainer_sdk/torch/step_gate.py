@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 
 from trainer_sdk.errors import UsageError
+from trainer_sdk.torch.gradient_buckets import GradientBuckets
 
 # of the classes that have them, the methods by which they advance
 ADVANCES: Final = ("step", "update", "unscale_", "update_parameters")
@@ -26,7 +27,8 @@ ADVANCES_OF_MODELS: Final = ("update_parameters",)
 class StepGate:
     """Open from the moment at which a step is complete at this trainer until the loop asks for the next records."""
 
-    def __init__(self) -> None:
+    def __init__(self, buckets: GradientBuckets) -> None:
+        self.buckets: Final = buckets
         self.is_open = False
         self.optimizer_calls = 0  # since it was opened
         self._undo: list[Callable[[], None]] = []
@@ -37,7 +39,8 @@ class StepGate:
     def guard(self, part: Any, *, is_average: bool = False) -> None:
         """From now on the methods of `part` by which it advances return None while the gate is closed.
 
-        `part.step(closure)` of an optimiser raises UsageError.  `is_average`: a module that follows a trained one; the
+        `part.step(closure)` of an optimiser raises UsageError, and so does `part.step()` after a backward pass of the
+        script's own.  `is_average`: a module that follows a trained one; the
         methods of others, as running statistics of inputs, are their own affair.
         """
         if isinstance(part, torch.optim.Optimizer):
@@ -114,6 +117,7 @@ class _GuardedStep:
             )
         if not self._gate.is_open:
             return None
+        self._gate.buckets.check_own()
         self._gate.optimizer_calls += 1
         return self._step()
 

@@ -48,7 +48,7 @@ class TrainingReplica(TorchReplica):
         self.buckets: Final = GradientBuckets(parameter for module in trained for parameter in module.parameters())
         self.buffers: Final = ModelBuffers(*trained)
         self._synced: Final = frozenset(name for name, module in modules.items() if module in trained)
-        self.gate: Final = StepGate()
+        self.gate: Final = StepGate(self.buckets)
         for part in parts.values():
             self.gate.guard(part, is_average=_is_average(part, self.modules, trained))
         self._optimizers: Final = optimizers

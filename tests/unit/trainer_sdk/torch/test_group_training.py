@@ -407,6 +407,51 @@ def two_backwards(script, loader, session):
         loader.backward(loss)
 
 
+def own_step_first(script, loader, session):
+    """As the critic's turn of a GAN: its gradients are gone again when the loader is called."""
+    for x, y in loader:
+        torch.nn.functional.cross_entropy(script.model(x.to(DEVICE)), y.to(DEVICE)).backward()
+        script.update()
+        script.round(loader, x, y)
+
+
+def own_step_after(script, loader, session):
+    for x, y in loader:
+        script.round(loader, x, y)
+        torch.nn.functional.cross_entropy(script.model(x.to(DEVICE)), y.to(DEVICE)).backward()
+        script.update()
+
+
+def own_backward_into_the_sum(script, loader, session):
+    for x, y in loader:
+        loader.backward(torch.nn.functional.cross_entropy(script.model(x.to(DEVICE)), y.to(DEVICE)))
+        script.model(x.to(DEVICE)).sum().backward()
+        script.update()
+
+
+@pytest.mark.parametrize("loop", [own_step_first, own_step_after, own_backward_into_the_sum])
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("micro_batch", [None, 3])
+def test_gradients_of_the_scripts_own_are_refused_at_any_number_of_trainers(loop, size, micro_batch):
+    """What is refused once a second trainer joins is refused alone, whether its gradients are still there or not."""
+    with pytest.raises(UsageError, match="of a backward\\(\\) of the script's own"):
+        train_group(ThreadGroup(DATASET, {0: size}), loop, make=Same, micro_batch=micro_batch)
+
+
+def test_backward_pass_of_the_scripts_own_between_steps_without_an_optimizer_is_allowed():
+    """As for a measure of the gradients after an epoch: the next step begins without them."""
+
+    def loop(script, loader, session):
+        for _ in loader.epochs():
+            for x, y in loader:
+                script.round(loader, x, y)
+            script.model(script.dataset.x.to(DEVICE)).sum().backward()
+
+    for size in (1, 2):
+        scripts = train_group(ThreadGroup(DATASET, {0: size}), loop, make=WithoutNorm)
+        assert_close(scripts[0].state(), plain(has_norm=False).state())
+
+
 def abandoned_epoch(script, loader, session):
     for _ in loader.epochs():
         for x, y in loader:
