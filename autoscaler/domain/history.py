@@ -124,6 +124,7 @@ class ServerDeparture:
 
     job: JobName
     pod: PodName  # the one that left
+    since_s: float  # when the move began
     nodes: tuple[NodeName, NodeName]  # where it was, where the new one is
     conditions: int  # a hash of these nodes, the load of others there, all documents and quotas; it counts while equal
 

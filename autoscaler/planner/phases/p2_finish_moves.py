@@ -55,7 +55,7 @@ def finish_move(
         return
     copy.carried.server_moves.append(move)
     if new.phase is PodPhase.READY:
-        record_departure(copy, job, old, new)
+        record_departure(copy, move, old, new)
         copy.remove(job, [old], Cause.DEFRAGMENTATION, beneficiary=new.name)
     elif is_late and not new.is_settling:
         copy.carried.moves_given_up.append(move)

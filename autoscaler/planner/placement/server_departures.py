@@ -1,4 +1,4 @@
-"""ServerDepartures of servers by moves, so that moves end: none goes back while nothing else has changed (ADR 0269).
+"""Departures of servers by moves, so that moves end: none goes back while nothing else has changed (ADR 0269).
 
 What a move gains is counted in trainers that jobs lack, and what jobs lack changes with what moves bring. So two moves
 may undo each other for ever, each with a gain of its own. The planner therefore remembers the nodes that each job's
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Final
 
-from autoscaler.domain import Job, NodeName, Pod, Quota, Resources, Role, ServerDeparture
+from autoscaler.domain import Job, NodeName, Pod, Quota, Resources, Role, ServerDeparture, ServerMove
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
@@ -42,15 +42,18 @@ class ServerDepartures:
         return self._left[job.spec.name, node] < most
 
 
-def record_departure(copy: WorkingCopy, job: PlannedJob, old: Pod, new: Pod) -> None:
-    """Remember that a server leaves its node for that of the new one, unless an earlier plan has recorded it."""
-    known = any(one.pod == old.name and one.job == job.spec.name for one in copy.carried.server_departures)
+def record_departure(copy: WorkingCopy, move: ServerMove, old: Pod, new: Pod) -> None:
+    """Remember that a server leaves its node for that of the new one, unless an earlier plan has recorded this move.
+
+    Names do not tell moves apart: two moves later a server may have its first name again.
+    """
+    known = any((one.pod, one.since_s) == (move.pod, move.since_s) for one in copy.carried.server_departures)
     if old.place is None or new.place is None or known:
         return
     nodes = (old.place, new.place)
     conditions = Conditions(copy, set(nodes)).on(nodes)
     copy.carried.server_departures.append(
-        ServerDeparture(job=job.spec.name, pod=old.name, nodes=nodes, conditions=conditions)
+        ServerDeparture(job=move.job, pod=move.pod, since_s=move.since_s, nodes=nodes, conditions=conditions)
     )
 
 

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.domain import Capabilities, Role, ServerSpec, Tier
+from autoscaler.domain import Capabilities, Role, ServerMove, ServerSpec, Tier
+from autoscaler.planner.placement.server_departures import record_departure
+from autoscaler.planner.working_copy.memo import Memo
 from tests.property.planner_cases import NO_GATES, Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import core_pod, elsewhere, job, node, shape, web
@@ -101,3 +103,19 @@ def test_server_goes_back_when_the_load_of_others_has_changed():
         driver.cluster.lose("web")
         driver.rest()
         assert server_nodes(driver) == {"five"}
+
+
+def test_each_move_of_a_server_counts_though_its_name_comes_again():
+    """The new server takes a free number, so the third move is again one of the pod that left first."""
+    view = two_of_a_kind().cluster.view()
+    server = next(pod for pod in view.pods if pod.role is Role.SERVER)
+    copy = Memo().begin(view, NO_GATES, 0.0)
+    names = [server.name, f"{server.name}-1"]
+    way = [("three", "five"), ("five", "core"), ("core", "three")]
+    for number, (left, to) in enumerate(way):
+        old = replace(server, name=names[number % 2], node=left)
+        new = replace(server, name=names[(number + 1) % 2], node=to)
+        move = ServerMove(job=server.job, pod=old.name, node=to, ordinal=new.ordinal, since_s=60.0 * number)
+        for _ in range(2):  # plans in which the old one is leaving
+            record_departure(copy, move, old, new)
+    assert [one.nodes for one in copy.carried.server_departures] == way
