@@ -161,7 +161,11 @@ class DeferredChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Decision on a job's size, and why. One per job and plan."""
+    """Decision on a job's size, and why. One per job and plan.
+
+    `message`: what the plan does to the job, else its bottleneck in words.  `limit`: the bottleneck in words where
+    `message` tells of a change; empty where both are one.
+    """
 
     job: JobName
     now: int  # trainers that count as size in the view
@@ -173,12 +177,18 @@ class Decision:
     reason: Reason
     bottleneck: Bottleneck
     message: str
+    limit: str = ""
     cause: Cause | None = None  # of a change
     share: float = 0.0  # dominant share at the target, for people
     progress: float | None = None  # at the target, under `Fairness.PROGRESS`: 1 is as fast as alone on its part
     is_degraded: bool = False  # running below its minimum, or without a server or master
     notice: str = ""  # a request of the user that this cluster cannot fulfil
     held_up_by: tuple[JobName, ...] = ()  # older gangs for which capacity is reserved that it could start in
+
+    @property
+    def bottleneck_message(self) -> str:
+        """The bottleneck in words, for whoever names the bottleneck beside it."""
+        return self.limit or self.message
 
 
 class DemandState(StrEnum):

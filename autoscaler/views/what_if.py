@@ -74,7 +74,7 @@ def waiting_rows(converged: Converged) -> list[list[str]]:
     """
     active = [d for d in converged.plan.decisions if d.bottleneck is not Bottleneck.NOT_ACTIVE]
     lacking = [d for d in active if d.target == 0 or d.is_degraded]
-    rows = [[f"tj/{d.job}", "Degraded" if d.is_degraded else str(d.bottleneck), d.message] for d in lacking]
+    rows = [[f"tj/{d.job}", "Degraded" if d.is_degraded else str(d.bottleneck), d.bottleneck_message] for d in lacking]
     states: dict[tuple[str, str], int] = {}
     owners = {pod.name: str(pod.workload or pod.name) for pod in converged.inputs.view.pods}
     for demand in converged.plan.demands:

@@ -53,7 +53,8 @@ def why_lines(
             if job.servers is not None
             else []
         ),
-        f"{decision.bottleneck}: {decision.message}",
+        *([f"This plan: {decision.message}"] if decision.limit else []),
+        f"{decision.bottleneck}: {decision.bottleneck_message}",
     ]
     if decision.progress is not None:
         lines.append(f"Progress: {decision.progress:.2f} of its throughput alone on its part of the cluster")
@@ -68,7 +69,7 @@ def why_lines(
     elif job.idle:
         lines.append(f"Idle: {listed([one.pod for one in job.idle])} completed no batch for the job's window")
     if explanation.settled.bottleneck is not decision.bottleneck:
-        lines.append(f"then {explanation.settled.bottleneck}: {explanation.settled.message}")
+        lines.append(f"then {explanation.settled.bottleneck}: {explanation.settled.bottleneck_message}")
     answers = explanation.answers
     if answers:
         lines += ["", "more with any one of these:" if len(answers) > 1 else "more with:"]

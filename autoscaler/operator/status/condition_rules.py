@@ -119,7 +119,7 @@ def _admitted(inputs: StatusInputs) -> Condition:
         return lost
     if decision is None:
         return unknown_condition(ConditionType.ADMITTED, "NotPlanned", "the job has not been planned yet")
-    return false_condition(ConditionType.ADMITTED, decision.bottleneck.value, decision.message)
+    return false_condition(ConditionType.ADMITTED, decision.bottleneck.value, decision.bottleneck_message)
 
 
 def _stuck(inputs: StatusInputs) -> str:
@@ -172,7 +172,8 @@ def _scaled(inputs: StatusInputs) -> Condition:
     there = len(inputs.active_pods[Role.TRAINER])
     leaving = (f"server {pod} has not left yet: {why}" for pod, why in inputs.draining.items() if why)
     notices = [decision.notice, *leaving]
-    message = "; ".join(filter(None, [f"{there} of {decision.target} trainers: {decision.message}", *notices]))
+    size = f"{there} of {decision.target} trainers"
+    message = "; ".join(filter(None, [f"{size}: {decision.message}", *notices]))
     if inputs.is_observed:
         detail = f"spec.mode is observe: EDL writes nothing. It would plan {message}"
         return false_condition(ConditionType.SCALED, "Observed", detail)
@@ -192,7 +193,8 @@ def _scaled(inputs: StatusInputs) -> Condition:
         )
     if there > decision.target or inputs.draining:
         return false_condition(ConditionType.SCALED, "Shrinking", message)
-    return true_condition(ConditionType.SCALED, decision.bottleneck.value, message)
+    limit = "; ".join(filter(None, [f"{size}: {decision.bottleneck_message}", *notices]))
+    return true_condition(ConditionType.SCALED, decision.bottleneck.value, limit)
 
 
 def _progressing(inputs: StatusInputs) -> Condition:
@@ -233,7 +235,7 @@ def _degraded(inputs: StatusInputs) -> Condition:
     minimum = inputs.job.spec.trainer.replicas.minimum
     there = len(inputs.active_pods[Role.TRAINER])
     if there < minimum or (decision is not None and decision.is_degraded):
-        why = decision.message if decision is not None else "they are being replaced"
+        why = decision.bottleneck_message if decision is not None else "they are being replaced"
         reason = decision.bottleneck.value if decision is not None else "BelowMinimum"
         if decision is not None and decision.bottleneck in {Bottleneck.MAX, Bottleneck.PINNED}:
             reason = "BelowMinimum"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from autoscaler.domain import Bottleneck, Cause, Decision, JobName, JobState, NodeName, Reason, Role, Tier
-from autoscaler.planner.explain.summary import summarize
+from autoscaler.planner.explain.summary import limit_beside, summarize
 from autoscaler.planner.formatting import describe_deficit, listed
 from autoscaler.planner.placement.node_choice import node_with_least_deficit
 from autoscaler.planner.sharing.elastic_servers import servers_wanted
@@ -57,6 +57,7 @@ def new_decision(copy: WorkingCopy, job: PlannedJob) -> Decision:
         cause=cause,
         bottleneck=bottleneck,
         message=summarize(job),
+        limit=limit_beside(job),
         share=job.share() * spec.weight / copy.share_unit,
         progress=None if job.progress is None else round(job.progress.relative(job.size), 3),
         is_degraded=job.is_degraded,

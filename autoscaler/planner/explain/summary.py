@@ -33,7 +33,21 @@ LEFT: Final[Mapping[Cause, str]] = {
 
 def summarize(job: PlannedJob) -> str:
     """Return the plan's change of the job, else its bottleneck."""
-    text = describe_leaving(job) or describe_coming(job) or describe_moving(job) or job.message or "keeps its size"
+    return cut(describe_change(job) or job.message or "keeps its size")
+
+
+def limit_beside(job: PlannedJob) -> str:
+    """Return the bottleneck in words where `summarize` tells of a change, else nothing."""
+    return cut(job.message) if describe_change(job) else ""
+
+
+def describe_change(job: PlannedJob) -> str:
+    """Return what the plan does to the job; empty for nothing."""
+    return describe_leaving(job) or describe_coming(job) or describe_moving(job)
+
+
+def cut(text: str) -> str:
+    """Return the text within one line."""
     return text if len(text) <= LINE_LIMIT else text[: LINE_LIMIT - 3] + "..."
 
 

@@ -105,7 +105,9 @@ def test_why_tells_both_roles(say, elastic):
     assert told[0] == "tj/digits has 5 trainers (1 to 5 allowed)"
     assert told[1] == "and 2 parameter servers, going to 3 (1 to 3 allowed, one for every 2 trainers)"
     hint = "trainers wait for servers 50% of their time; 4 in place of 2: at most +33% (maxReplicas is 3)"
-    assert told[3] == f"Servers: {hint}"
+    assert told[2].startswith("This plan: gets 1 server")
+    assert told[3].startswith("Max: at maxReplicas 5")
+    assert told[4] == f"Servers: {hint}"
 
 
 def test_why_for_scripts(say):

@@ -113,6 +113,7 @@ def test_servers_that_leave_alone_are_told():
     told = decision(driver.turn(), "j")
     assert (told.reason, told.cause) == (Reason.SHRUNK, Cause.RATIO)
     assert told.message == "removed 2 servers: its trainers need fewer servers"
+    assert told.bottleneck_message == "at maxReplicas 8", "the bottleneck has its own words beside a change"
 
 
 def test_servers_leave_within_their_own_grace():

@@ -239,6 +239,16 @@ def test_the_column_reason_shows_what_matters_most(fields, reason):
     assert status(seen(**fields))["reason"] == reason
 
 
+def test_a_bottleneck_is_told_in_its_own_words_beside_a_change():
+    """Servers that leave are no fair share of others: what the plan does stands in events and resizes."""
+    made = decision(message="removed 2 servers: its trainers need fewer servers", limit="others have less")
+    report = PlanReport(decision=made)
+    found = {one["type"]: one for one in status(seen(*RUNNING, has_master=True, plan_report=report))["conditions"]}
+    assert (found["Scaled"]["reason"], found["Scaled"]["message"]) == ("FairShare", "3 of 3 trainers: others have less")
+    waits = {one["type"]: one for one in status(seen(plan_report=report))["conditions"]}
+    assert (waits["Admitted"]["reason"], waits["Admitted"]["message"]) == ("FairShare", "others have less")
+
+
 def test_a_transition_keeps_its_time_until_it_turns():
     first = status(seen(*RUNNING))
     again = status_of(seen(*RUNNING, previous=first), now_s=NOW_S + 100, offset_s=OFFSET_S)
