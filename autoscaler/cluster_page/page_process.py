@@ -46,8 +46,9 @@ class PageProcessSettings:
 
     `namespaces` empty: all; `audiences` empty: tokens for the API server; `kubeconfig` None: the pod's ServiceAccount;
     without `certificate` and `key` the page is served over HTTP.  `policy`: namespace and name of the ConfigMap by
-    which what-if questions are answered; None: none is.  `prometheus`: address of one that keeps the operator's
-    metrics, and `prometheus_labels` of this cluster there; None: the past is drawn from this process's samples.
+    which what-if questions are answered and jobs are explained; None: neither is done.  `prometheus`: address of one
+    that keeps the operator's metrics, and `prometheus_labels` of this cluster there; None: the past is drawn from this
+    process's samples.
     """
 
     listen: tuple[str, int]
@@ -86,7 +87,9 @@ async def run_page_process(settings: PageProcessSettings, read_snapshot: ReadSna
         if settings.prometheus is not None:
             history = PrometheusHistory(settings.prometheus, settings.prometheus_labels, clock=time.monotonic)
             stack.push_async_callback(history.close)
-        shown = PageSettings(hosts=settings.hosts | LOOPBACK_HOSTS, plans_unasked=False)
+        shown = PageSettings(
+            hosts=settings.hosts | LOOPBACK_HOSTS, plans_unasked=False, explains_jobs=settings.policy is not None
+        )
         page = PageApp(source, access, shown, history=history, keeper=_make_keeper(settings, viewers))
         encryption = None if settings.certificate is None else _Encryption(settings)
         probes = listen_at(*settings.probes)

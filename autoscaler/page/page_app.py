@@ -20,6 +20,7 @@ from aiohttp import web
 from autoscaler.errors import ClusterError
 from autoscaler.page.access import Access, Viewer
 from autoscaler.page.answers import ViewerShares, send_whole, sending
+from autoscaler.page.job_answers import JobAnswers
 from autoscaler.page.json_answers import encode_view
 from autoscaler.page.keeping import KEEP_PATH, Keeping, PodKeeper
 from autoscaler.page.live_stream import MOST_VIEWERS, LiveHub, LivePart, Topic
@@ -71,12 +72,14 @@ Answer: TypeAlias = Callable[[web.Request, Viewer], Awaitable[web.Response]]
 class PageSettings:
     """Settings of a page.  `hosts`: names, without port, under which it may be asked for; `most_viewers`: at a time.
 
-    `plans_unasked` False: the planner is asked by who fills in its form, and by no page that is only looked at.
+    `plans_unasked` False: the planner is asked by who fills in its form, and by no page that is only looked at, except
+    that with `explains_jobs` a job's page asks what would give it more, without waiting (`JobAnswers`).
     """
 
     hosts: frozenset[str]
     most_viewers: int = MOST_VIEWERS
     plans_unasked: bool = True
+    explains_jobs: bool = False
 
 
 class PageApp:
@@ -95,6 +98,7 @@ class PageApp:
         self._history = history
         self._access = access
         self._questions = PlannerQuestions(source, plans_unasked=settings.plans_unasked)
+        self._answers = JobAnswers(self._questions) if settings.explains_jobs else None
         self._keeping = Keeping(source, access, keeper, now_s=time.time)
         self._memo = ViewMemo()
         self._sampler = Sampler(source, self._memo)
@@ -250,6 +254,8 @@ class PageApp:
 
     async def _close_questions(self, _app: web.Application) -> None:
         await self._json.close()
+        if self._answers is not None:
+            await self._answers.close()
         await self._questions.close()
 
     # ---- what a request is for --------------------------------------------------------------------------------------
@@ -276,6 +282,7 @@ class PageApp:
         return Reading(
             source=self._source,
             questions=self._questions,
+            answers=self._answers,
             rings=self._sampler.rings,
             history=self._history,
             documents=replace(documents, memo=self._memo).readable(topic.rights),

@@ -13,18 +13,20 @@ from autoscaler.errors import AutoscalerError
 from autoscaler.page.drawings.cluster_drawing import draw_bars, draw_cluster
 from autoscaler.page.drawings.curve_drawing import draw_curve
 from autoscaler.page.drawings.time_drawing import draw_time
+from autoscaler.page.job_answers import JobAnswers
 from autoscaler.page.page_source import PageSource
 from autoscaler.page.planner_questions import PlannerQuestions, PlanOutlook
 from autoscaler.page.sample_history import SampleHistory
 from autoscaler.views.cluster_picture import colours_of
 from autoscaler.views.documents import ClusterDocuments, Rights
-from autoscaler.views.job_page_view import JobPageView
-from autoscaler.views.job_view import job_views, pods_of
+from autoscaler.views.job_page_view import JobPageView, WhyView
+from autoscaler.views.job_view import JobView, job_views, pods_of
 from autoscaler.views.journal import journal_of, search_journal
 from autoscaler.views.now_view import now_view
 from autoscaler.views.owner_shares import largest_holdings, shares_of
 from autoscaler.views.pod_page_view import pod_page_view
 from autoscaler.views.pod_view import all_pods
+from autoscaler.views.readable_why import readable_why
 from autoscaler.views.samples import RINGS, ClusterSample, SampleRings, of_present_namespaces, standing_since
 from autoscaler.views.time_view import time_view
 from autoscaler.views.waiting_view import states_of, waiting_view, wants_more
@@ -43,10 +45,14 @@ NEEDS_PLANNING: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a page is made of: the place, its objects as far as they may be read, the arguments and the query."""
+    """What a page is made of: the place, its objects as far as they may be read, the arguments and the query.
+
+    `answers`: None where the planner answers those who may ask it, and no page beside.
+    """
 
     source: PageSource
     questions: PlannerQuestions
+    answers: JobAnswers | None
     rings: SampleRings
     history: SampleHistory | None
     documents: ClusterDocuments
@@ -103,6 +109,13 @@ async def outlook_of(reading: Reading) -> PlanOutlook:
     return await reading.questions.outlook() if reading.rights.can_plan else PlanOutlook()
 
 
+async def why_shown(reading: Reading, job: JobView) -> WhyView | None:
+    """Why the job has its size, and what would give it more, as far as the viewer may know; None: nobody is asked."""
+    if reading.answers is not None:
+        return readable_why(await reading.answers.why(job), reading.rights)
+    return await reading.questions.why(job) if reading.rights.can_plan else None
+
+
 async def show_job(reading: Reading) -> Shown:
     """One job.  Raises 404, 503 where the jobs cannot be listed."""
     key = f"{reading.arguments['namespace']}/{reading.arguments['name']}"
@@ -118,7 +131,7 @@ async def show_job(reading: Reading) -> Shown:
     view = JobPageView(
         job=job,
         pods=pods,
-        why=await reading.questions.why(job) if reading.rights.can_plan and not job.ending else None,
+        why=None if job.ending else await why_shown(reading, job),
         lines=journal_of(reading.source.journal(), job.namespace, job.name, most=_JOURNAL_LINES),
         log_pod=log_pod,
         log=tuple(await reading.source.log_tail(job.namespace, log_pod, LOG_LINES)) if log_pod else (),

@@ -38,7 +38,7 @@ READ_LIMIT_S: Final = 30.0
 """For what a plan depends on to be read."""
 
 ANSWER_LIMIT_S: Final = 20.0
-"""A question about a change begins no further plan after this; the one that is being made is the last."""
+"""A question begins no further plan after this; the one that is being made is the last."""
 
 WAIT_LIMIT_S: Final = 60.0
 """A viewer waits no longer for an answer, those before it and its own; it is kept for who asks again."""
@@ -96,9 +96,18 @@ class PlannerQuestions:
         if not self.plans_unasked:
             return WhyView(answer=None)
         try:
-            return await self._ask(("why", job.key), lambda inputs: why_of(inputs, job))
+            return await self.explain(job)
         except AutoscalerError as error:
             return WhyView(answer=None, problem=str(error))
+
+    async def explain(self, job: JobView) -> WhyView:
+        """Return why the job has its size, whoever asks.  Raises AutoscalerError where the cluster cannot be read."""
+        return await self._ask(("why", job.key), lambda inputs: why_of(inputs, job, self._clock))
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a question is being answered, or waits."""
+        return bool(self._asked)
 
     async def help_for(self, jobs: Sequence[JobView]) -> Mapping[str, WhyView]:
         """Return, by NAMESPACE/NAME, what would give the first of these jobs more, as far as it was asked lately.
@@ -178,7 +187,10 @@ def outlook_of(inputs: PlanInputs) -> PlanOutlook:
     made = plan(inputs.view, inputs.policy, inputs.now_s)
     found: dict[str, Outlook] = {
         decision.job: Outlook(
-            bottleneck=decision.bottleneck.value, message=decision.message, target=decision.target, wait_s=None
+            bottleneck=decision.bottleneck.value,
+            message=decision.bottleneck_message,
+            target=decision.target,
+            wait_s=None,
         )
         for decision in made.decisions
     }
@@ -189,14 +201,16 @@ def outlook_of(inputs: PlanInputs) -> PlanOutlook:
     return PlanOutlook(jobs=found, demands={demand.pod: demand.state.value for demand in made.demands})
 
 
-def why_of(inputs: PlanInputs, job: JobView) -> WhyView:
-    """Return the answer of `edl why` for the job."""
+def why_of(inputs: PlanInputs, job: JobView, clock: Callable[[], float]) -> WhyView:
+    """Return the answer of `edl why` for the job, as far as changes could be tried within the limit."""
     name = full_name(inputs, job)
     if name is None:
         return WhyView(answer=None, problem="the planner does not know this job: it has no size now")
-    found = explain(inputs, name)
+    until_s = clock() + ANSWER_LIMIT_S
+    found = explain(inputs, name, goes_on=lambda: clock() < until_s)
     document = next(one for one in inputs.view.jobs if one.name == name)
-    return WhyView(answer=why_content(found, document), outlook=outlook_of(inputs).jobs.get(name))
+    outlook = outlook_of(inputs).jobs.get(name)
+    return WhyView(answer=why_content(found, document), outlook=outlook, at_s=inputs.now_s)
 
 
 def what_if_of(inputs: PlanInputs, changes: WhatIfChanges, clock: Callable[[], float]) -> WhatIfView:

@@ -29,11 +29,18 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyView:
-    """The planner's answer.  `answer`: as `edl why -o json` prints it; None and `problem` where it has none."""
+    """The planner's answer.  `answer`: as `edl why -o json` prints it; None and `problem` where it has none.
+
+    `at_s`: Unix time of what it was planned from.  `is_pending`: none is known yet, and the planner is asked.
+    `is_part`: what names or measures more than its viewer may read is left out.
+    """
 
     answer: Mapping[str, Any] | None
     problem: str = ""
     outlook: Outlook | None = None
+    at_s: float | None = None
+    is_pending: bool = False
+    is_part: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

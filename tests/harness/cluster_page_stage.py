@@ -96,7 +96,7 @@ class PageStage:
         source = ClusterSource(api, title="test", read_snapshot=self.snapshot)
         watching = asyncio.create_task(source.run())
         stack.push_async_callback(cancel, watching)
-        settings = PageSettings(hosts=LOOPBACK_HOSTS, plans_unasked=False)
+        settings = PageSettings(hosts=LOOPBACK_HOSTS, plans_unasked=False, explains_jobs=policy is not None)
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         self.page = PageApp(source, ClusterAccess(viewers, policy=policy), settings)
         await stack.enter_async_context(serving(self.page, listening))

@@ -83,12 +83,13 @@ class AnswerSearch:
     more_than: int  # the size to exceed
     plans: int = 0
     most: int = PLANS_ALLOWED
+    goes_on: Callable[[], bool] = lambda: True
     memo: Memo
     answers: list[Counterfactual] = field(default_factory=list)
 
     def size_with(self, *changes: HypotheticalChange) -> int:
         """Return the job's target with these changes and without windows."""
-        if self.plans >= self.most:
+        if self.plans >= self.most or not self.goes_on():
             raise _SearchIsLongError
         self.plans += 1
         return size_after(self.inputs, self.job.name, *changes, memo=self.memo)
@@ -140,11 +141,19 @@ def in_order(*changes: HypotheticalChange) -> list[HypotheticalChange]:
     return sorted(changes, key=lambda change: list(ChangeKind).index(change.kind))
 
 
-def explain(inputs: PlanInputs, name: JobName, *, more_than: int = 0, most: int = PLANS_ALLOWED) -> Explanation:
+def explain(
+    inputs: PlanInputs,
+    name: JobName,
+    *,
+    more_than: int = 0,
+    most: int = PLANS_ALLOWED,
+    goes_on: Callable[[], bool] = lambda: True,
+) -> Explanation:
     """Return why the job has its size, and the smallest changes of each kind that give it more (A8).
 
     `more_than`: the size that is to be exceeded, at least the one that the job has once all windows are over.
-    A new plan with an answer's changes, windows off, gives exactly its size.  Raises KeyError for no such job.
+    A new plan with an answer's changes, windows off, gives exactly its size.  `goes_on` is asked before each change is
+    tried: once it says no, the answers so far are returned as cut.  Raises KeyError for no such job.
     """
     job = inputs.job(name)
     memo = Memo()
@@ -152,7 +161,7 @@ def explain(inputs: PlanInputs, name: JobName, *, more_than: int = 0, most: int 
     settled_plan = plan(without_run_times(inputs.view), without_windows(inputs.policy), inputs.now_s, memo=memo)
     decision, settled = decision_of(actual, name), decision_of(settled_plan, name)
     to_exceed = max(settled.target, more_than)
-    search = AnswerSearch(inputs=inputs, job=job, more_than=to_exceed, most=most, memo=memo)
+    search = AnswerSearch(inputs=inputs, job=job, more_than=to_exceed, most=most, goes_on=goes_on, memo=memo)
     is_cut = False
     try:
         search.answers += by_time(inputs, actual, decision, search.memo)

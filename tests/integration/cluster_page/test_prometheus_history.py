@@ -198,6 +198,7 @@ def reading_of(history, documents, rights):
     return Reading(
         source=source,
         questions=PlannerQuestions(source),
+        answers=None,
         rings=SampleRings(),
         history=history,
         documents=documents,

@@ -90,6 +90,7 @@ async def shown(page, source, *, arguments=(), query=(), whole=True, rights=EVER
     reading = Reading(
         source=source,
         questions=PlannerQuestions(source),
+        answers=None,
         rings=rings,
         history=None,
         documents=source.documents(),
