@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.objects.labels import GRADE, JOB, ROLE, TIER
 from autoscaler.clusters.kubernetes.objects.resource_amounts import amounts_of, to_resources
 from autoscaler.domain import NOTHING, Resources
 from autoscaler.quantities import format_cpu, format_memory
-from autoscaler.views.object_states import job_message, node_state, pod_state
+from autoscaler.views.object_states import job_message, job_metrics, node_state, pod_state
 from autoscaler.views.phrases import format_age, format_count
 
 _NAME: Final = Column(title="NAME", cell=lambda o: text(o, "metadata", "name"))
@@ -136,6 +136,7 @@ _WIDE_JOB: Final = (
     Column(title="PRIORITY", cell=lambda o: text(o, "spec", "priorityClassName"), is_wide=True),
     Column(title="WEIGHT", cell=_number("spec", "weight"), is_wide=True),
     Column(title="SHARE", cell=lambda o: text(o, "status", "share"), is_wide=True),
+    Column(title="METRICS", cell=job_metrics, is_wide=True),
     Column(title="WHY", cell=job_message, is_wide=True),
 )
 _POD: Final = (

@@ -11,7 +11,7 @@ from autoscaler.cli.output.object_tables import PlainObject
 from autoscaler.cli.place_values import JobFacts
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, integer, part, parts, text, unix_s
 from autoscaler.jobs.server_ratio import describe_data_wait, find_hint
-from autoscaler.views.object_states import holding_conditions, job_message
+from autoscaler.views.object_states import holding_conditions, job_message, job_metrics
 from autoscaler.views.phrases import format_age, format_copies, format_ending, format_server_bounds
 
 _HEALTHY_REASONS = frozenset({"NotActive", "Waiting"})
@@ -58,6 +58,8 @@ def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
         yield "Progress", _progress(job, now_s)
     if integer(job, "status", "progress", "steps"):
         yield "Group", _group(job)
+    if metrics := job_metrics(job):
+        yield "Metrics", f"{metrics} (reported by the script, mean over its trainers)"
     failures, limit = integer(job, "status", "failures"), integer(job, "spec", "runPolicy", "backoffLimit", default=6)
     yield "Failures", f"{failures} since the last completed batch; {limit} fail the job (backoffLimit)"
     yield "Folder", text(job, "spec", "checkpoint", "uri")

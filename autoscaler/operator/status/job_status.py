@@ -16,6 +16,7 @@ from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE, TIER
 from autoscaler.domain import Bottleneck, Role, Tier
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.lifecycle import JobEnding, LifeStage
+from autoscaler.jobs.progress import JobProgress, shortened
 from autoscaler.manifests.api_types import ReplicaBounds
 from autoscaler.operator.job.idle_status import idle_status
 from autoscaler.operator.job.job_pods import has_ended, is_leaving, is_ready, names_of, role_of, uid_of
@@ -30,6 +31,8 @@ from autoscaler.operator.status.status_inputs import MOST, ResizeRecord, StatusI
 MOST_NAMES: Final = 100
 SHORTEST_STEP_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 1e6
+_MOST_METRICS: Final = 16
+_LONGEST_METRIC: Final = 64
 
 
 def status_of(inputs: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
@@ -214,6 +217,8 @@ def _progress(record: JobRecord, offset_s: float) -> Raw:
         report["samplesPerSecond"] = int(float(f"{progress.samples_per_s:.2g}"))  # few digits: few writes
     if 0 < progress.resize_pause_s < LONGEST_PAUSE_S:
         report["resizePauseMilliseconds"] = round(1000 * progress.resize_pause_s)
+    if metrics := _metrics(progress):
+        report["metrics"] = metrics
     if progress.compared_by:
         report["replicas"] = {
             "step": progress.compared_step,
@@ -224,6 +229,12 @@ def _progress(record: JobRecord, offset_s: float) -> Raw:
     if isfinite(record.checkpoint_at_s):
         report["lastCheckpointTime"] = to_time(record.checkpoint_at_s - offset_s)
     return report
+
+
+def _metrics(progress: JobProgress) -> dict[str, float]:
+    """What the script reported by `session.report`, to three digits: the first names of the alphabet, shortened."""
+    told = ((shortened(name)[:_LONGEST_METRIC], value) for name, value in progress.metrics if isfinite(value))
+    return {name: float(f"{value:.3g}") for name, value in list(told)[:_MOST_METRICS]}
 
 
 def _resizes(inputs: StatusInputs, offset_s: float) -> list[RawRead]:

@@ -68,6 +68,18 @@ def test_describe_tells_the_step_and_the_last_pause_of_a_group():
         assert "Group:" not in "\n".join(place.describe("tj", "digits"))
 
 
+def test_describe_and_wide_tables_show_what_the_script_reported():
+    """`session.report`; nothing where it reports nothing, or where an object holds what is no number."""
+    progress = STATUS["progress"] | {"metrics": {"loss": 0.123, "accuracy": 0.97, "odd": "high"}}
+    with stage() as (made, place):
+        made.make_job(told=status(progress=progress))
+        assert "Metrics:     accuracy=0.97, loss=0.123 (" in "\n".join(place.describe("tj", "digits"))
+        assert "accuracy=0.97, loss=0.123" in table(place, "tj", output="wide")[1]
+    with stage() as (made, place):
+        made.make_job(told=status())
+        assert "Metrics:" not in "\n".join(place.describe("tj", "digits"))
+
+
 def test_describe_shows_no_progress_before_a_data_set_is_declared():
     """A job that starts trains nothing: no "epoch 0 of 0"."""
     with stage() as (made, place):

@@ -77,6 +77,17 @@ def test_progress_of_a_group_tells_step_rate_and_pause():
     assert not {"samplesPerSecond", "resizePauseMilliseconds"} & set(told)
 
 
+def test_progress_shows_what_the_script_reported():
+    """To three digits, since each change is a write; what a trainer sends is bounded, and no control character."""
+    metrics = (("accuracy", 0.97123), ("bad\x1b" + "n" * 90, 2.0), ("odd", nan), ("steps", 123456.0))
+    told = replace(PROGRESS, metrics=metrics)
+    shown = status(seen(*RUNNING, record={"progress": told, "progress_at_s": NOW_S}))["progress"]["metrics"]
+    assert shown == {"accuracy": 0.971, "bad\ufffd" + "n" * 60: 2.0, "steps": 123000.0}
+    many = replace(PROGRESS, metrics=tuple((f"m{number:02}", 1.0) for number in range(40)))
+    shown = status(seen(*RUNNING, record={"progress": many, "progress_at_s": NOW_S}))["progress"]["metrics"]
+    assert list(shown) == [f"m{number:02}" for number in range(16)]
+
+
 def failed_life():
     return Life(
         policy=kube_job().spec.run_policy, stage=LifeStage.STOPPING, ending=JobEnding.FAILED, started_at_s=900.0
