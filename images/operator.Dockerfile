@@ -12,6 +12,8 @@ COPY pyproject.toml README.md LICENSE /source/
 COPY autoscaler /source/autoscaler
 COPY master /source/master
 COPY trainer_sdk /source/trainer_sdk
+COPY docs/reports/experiments.html /source/docs/reports/
+COPY docs/reports/experiments /source/docs/reports/experiments
 RUN /opt/edl/bin/pip install --no-cache-dir --no-deps --no-build-isolation /source && \
     /opt/edl/bin/pip uninstall --yes setuptools wheel packaging pip
 

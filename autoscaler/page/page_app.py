@@ -20,13 +20,14 @@ from aiohttp import web
 from autoscaler.errors import ClusterError
 from autoscaler.page.access import Access, Viewer
 from autoscaler.page.answers import ViewerShares, send_whole, sending
+from autoscaler.page.experiments_report import REPORT, ReportAnswers, find_report
 from autoscaler.page.job_answers import JobAnswers
 from autoscaler.page.json_answers import encode_view
 from autoscaler.page.keeping import KEEP_PATH, Keeping, PodKeeper
 from autoscaler.page.live_stream import MOST_VIEWERS, LiveHub, LivePart, Topic
 from autoscaler.page.page_metrics import PageMetrics
 from autoscaler.page.page_source import PageSource
-from autoscaler.page.pages import PAGES, PageSpec, Reading, Shown
+from autoscaler.page.pages import PAGES, PageLink, PageSpec, Reading, Shown
 from autoscaler.page.planner_questions import PlannerQuestions
 from autoscaler.page.rendering import render_live, render_notice, render_page
 from autoscaler.page.request_checks import FORM_HEADERS, add_headers, check_query, request_checks
@@ -126,6 +127,11 @@ class PageApp:
             if page.is_live:
                 address = f"/live/{page.name}{page.path.rstrip('/')}"
                 self.app.router.add_get(address, self._live_of(page), allow_head=False)
+        self._report = find_report()
+        if self._report is not None:
+            answers = ReportAnswers(self._report, self._report_frame)
+            self.app.router.add_get(REPORT.path, self._plain(answers.page))
+            self.app.router.add_get(f"{REPORT.path}/{{name}}", self._plain(answers.picture))
         self.app.router.add_post(KEEP_PATH, self._plain(self._keeping.answer))
         self.app.router.add_get("/snapshot.json", self._plain(self._snapshot))
         self.app.router.add_get("/assets/{name}", self._asset)
@@ -295,11 +301,7 @@ class PageApp:
         reading = self._reading(topic)
         shown = Shown(view=None, drawings={}) if reading is None else await page.show(reading)
         return {
-            "page": page,
-            "pages": [one for one in PAGES if one.title],
-            "title": self._source.title,
-            "version": version("edl"),
-            "rights": topic.rights,
+            **self._frame(page, topic.rights),
             "query": dict(topic.query),
             "live": live_address(page, topic) if page.is_live else "",
             "now_s": None if reading is None else reading.documents.now_s,
@@ -311,6 +313,20 @@ class PageApp:
             "view": shown.view,
             **shown.drawings,
         }
+
+    def _frame(self, page: PageSpec | PageLink, rights: Rights) -> Mapping[str, Any]:
+        """Return what the layout shows around any page."""
+        pages = [PageLink(name=one.name, path=one.path, title=one.title) for one in PAGES if one.title]
+        return {
+            "page": page,
+            "pages": pages if self._report is None else [*pages, REPORT],
+            "title": self._source.title,
+            "version": version("edl"),
+            "rights": rights,
+        }
+
+    async def _report_frame(self, viewer: Viewer) -> Mapping[str, Any]:
+        return self._frame(REPORT, await self._rights_of(viewer))
 
     async def _render_topic(self, topic: Topic) -> str:
         page = self._pages[topic.page]

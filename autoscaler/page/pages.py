@@ -70,6 +70,15 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PageLink:
+    """A page as the navigation names it."""
+
+    name: str
+    path: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PageSpec:
     """One page.  `path`: with arguments in braces; `title`: in the navigation, empty for a page that is not in it.
 
