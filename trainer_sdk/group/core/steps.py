@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 from master.api.group_shares import shares, step_positions, steps_per_epoch, takers_wait, total_steps
 from master.api.messages.generations import Generation, StateId
@@ -62,7 +63,7 @@ def _spare(state: MemberState, step: int, count: int) -> PositionSet:
     """
     record, steps = state.record, range(total_steps(state.dataset))
     assert record is not None
-    for one in (*steps[max(0, step - 1) : step], *steps[step:], *steps[:step]):
+    for one in chain(steps[max(0, step - 1) : step], steps[step:], steps[:step]):
         if some := step_positions(state.dataset, one) - record.quarantine - record.suspects:
             return some.first(max(2, count) if one < step else 2)
     return EMPTY

@@ -138,6 +138,13 @@ def test_rank_without_a_share_runs_with_two_trained_records():
     assert (share.positions, share.spare) == (EMPTY, step_positions(DATASET, 4).first(2))
 
 
+def test_steps_of_a_long_job_are_not_listed_for_a_rank_without_a_share():
+    """A joiner and the end of an epoch need one step's records; to list a million steps took a tenth of a second."""
+    state = synced(step=5, members=(0, 1, 2))
+    long = replace(state, dataset=replace(DATASET, epochs=10**15))
+    assert share_of(long).spare == share_of(state).spare
+
+
 def test_first_state_is_one_members_and_named_by_its_generation():
     """Rules 65, 70: two processes may make the first state differently, so its id names who chose it."""
     record = record_of(7, 0, 1, 2)
