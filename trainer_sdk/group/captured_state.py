@@ -1,8 +1,9 @@
 """A captured replica as pieces of a stream, and back, without pickles (rule 71); as files: `replica_files`.
 
 The stream begins with a JSON text: names, dtypes and shapes.  Then come the arrays, in pieces of PIECE_BYTES, and last
-the digest of all of them, by which the receiver knows that it has the whole state before it touches its replica.  Both
-sides digest a piece while others are under way, since a group waits for the whole of it.
+their checksum, by which the receiver knows that it has the whole state before it touches its replica.  It finds
+accidents: strangers are kept out by the connection, and replicas are compared in their first step (ADR 0290).  Both
+sides sum a piece up while others are under way, since a group waits for the whole of it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
+from zlib import crc32
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from trainer_sdk.group.port import CapturedState, HostArray
 MAX_HEADER_BYTES: Final = 64 << 20
 MAX_STATE_BYTES: Final = 1 << 40
 PIECE_BYTES: Final = 1 << 20
-_DIGEST_BYTES: Final = 64  # SHA-256, hexadecimal
+_CHECKSUM_BYTES: Final = 8  # CRC-32, hexadecimal: a third of the time of SHA-256
 
 
 def check_captured(captured: CapturedState) -> CapturedState:
@@ -36,7 +38,7 @@ def check_captured(captured: CapturedState) -> CapturedState:
 
 
 def stream_pieces(captured: CapturedState) -> Iterator[memoryview]:
-    """The pieces to send: the header, those of each array, the digest."""
+    """The pieces to send: the header, those of each array, the checksum."""
     captured = check_captured(captured)
     fields = {
         "arrays": [[name, array.dtype.str, array.shape] for name, array in captured.arrays.items()],
@@ -44,13 +46,13 @@ def stream_pieces(captured: CapturedState) -> Iterator[memoryview]:
         "dtypes": dict(captured.dtypes),
     }
     yield memoryview(json.dumps(fields).encode())
-    digest = hashlib.sha256()
+    checksum = 0
     for name, array in captured.arrays.items():
-        digest.update(_title(name, array))
+        checksum = crc32(_title(name, array), checksum)
         for piece in _pieces(array):
-            digest.update(piece)
+            checksum = crc32(piece, checksum)
             yield piece
-    yield memoryview(digest.hexdigest().encode())
+    yield memoryview(_told(checksum))
 
 
 class StateReceiver:
@@ -61,25 +63,25 @@ class StateReceiver:
         self._arrays: dict[str, HostArray] = {}
         self._coming: Iterator[memoryview] = iter(())
         self._under_way = memoryview(b"")  # the piece whose memory was given last
-        self._digest = hashlib.sha256()
-        self._told_digest: bytearray | None = None
+        self._checksum = 0
+        self._told_checksum: bytearray | None = None
 
     def place(self, size: int) -> memoryview:
         """The memory for the next piece; the one before has come.  Raises WireError if the header does not announce it.
 
-        The bytes of a piece are digested as the next one is asked for.
+        The bytes of a piece are summed up as the next one is asked for.
         """
         if self._header is None:
             if size > MAX_HEADER_BYTES:
                 raise WireError(f"the header of a state has {size:,} bytes, more than {MAX_HEADER_BYTES:,}")
             self._header = bytearray(size)
             return memoryview(self._header)
-        if self._told_digest is not None:
+        if self._told_checksum is not None:
             raise WireError(f"a piece of {size:,} bytes after the end of a state")
         piece = self._next_piece()
         if piece is None:
-            self._told_digest = bytearray(_DIGEST_BYTES)
-            piece = memoryview(self._told_digest)
+            self._told_checksum = bytearray(_CHECKSUM_BYTES)
+            piece = memoryview(self._told_checksum)
         if len(piece) != size:
             raise WireError(f"a piece of state has {size:,} bytes, which its header does not announce")
         return piece
@@ -87,15 +89,15 @@ class StateReceiver:
     def finish(self) -> CapturedState:
         """The whole state.  Raises WireError unless all of it has come, unaltered."""
         fields = self._fields()
-        if self._told_digest is None:
+        if self._told_checksum is None:
             raise WireError("the end of the state did not come")
-        if self._told_digest != self._digest.hexdigest().encode():
+        if self._told_checksum != _told(self._checksum):
             raise WireError("the state's bytes are not those that were sent")
         return CapturedState(arrays=self._arrays, meta=str(fields["meta"]), dtypes=_texts(fields["dtypes"]))
 
     def _next_piece(self) -> memoryview | None:
         """Memory for the next piece of an array; None: all have come."""
-        self._digest.update(self._under_way)
+        self._checksum = crc32(self._under_way, self._checksum)
         if not self._arrays:
             self._allocate()
             self._coming = self._pieces()
@@ -104,7 +106,7 @@ class StateReceiver:
 
     def _pieces(self) -> Iterator[memoryview]:
         for name, array in self._arrays.items():
-            self._digest.update(_title(name, array))
+            self._checksum = crc32(_title(name, array), self._checksum)
             yield from _pieces(array)
 
     def _fields(self) -> dict[str, Any]:
@@ -135,6 +137,10 @@ def digest_arrays(arrays: Mapping[str, HostArray]) -> str:
         if array.nbytes:
             digest.update(bytes_of(array))
     return digest.hexdigest()
+
+
+def _told(checksum: int) -> bytes:
+    return f"{checksum:08x}".encode()
 
 
 def _title(name: str, array: HostArray) -> bytes:

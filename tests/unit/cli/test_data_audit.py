@@ -13,7 +13,7 @@ from master.api.checkpoints.checkpoint_files import write_manifest
 from master.api.checkpoints.local_storage import LocalStorage
 from master.api.positions import PositionSet
 from tests.harness.checkpoint_folders import alter, commit_copy, commit_plain
-from trainer_sdk.group.captured_state import digest_arrays, stream_pieces
+from trainer_sdk.group.captured_state import digest_arrays
 from trainer_sdk.group.port import CapturedState
 
 REPLICA = CapturedState(arrays={"w": np.arange(6.0).reshape(2, 3), "none": np.zeros((0, 2)), "step": np.array(4)})
@@ -37,7 +37,6 @@ def test_a_group_is_told_by_step_state_and_digest(storage):
     """In words and as JSON; the digest is that of the arrays, as one member sends it to another."""
     commit_copy(storage, REPLICA, step=4, skipped=SKIPPED)
     digest = digest_arrays(REPLICA.arrays)
-    assert bytes(list(stream_pieces(REPLICA))[-1]).decode() == digest
     code, said = audit(storage)
     assert code == 0
     assert "step         4 of 6, 1 of 2 epochs done" in said
