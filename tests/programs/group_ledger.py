@@ -51,7 +51,8 @@ class Ledger:
         return CapturedState(arrays={name: array.copy() for name, array in vars(self).items()})
 
     def digests(self) -> dict[str, int]:
-        return {name: zlib.crc32(array) for name, array in vars(self).items()}
+        """Of words of eight bytes, if they come out even: a checksum of 10 MB at each member takes long."""
+        return {name: digest_of(array) for name, array in vars(self).items()}
 
     def restore(self, captured: CapturedState) -> None:
         for name, array in vars(self).items():
@@ -67,6 +68,10 @@ class Ledger:
         for array in (self.counts, self.chain, *((self.weights,) if is_whole else ())):
             digest.update(array)
         return digest.hexdigest()[:16]
+
+
+def digest_of(array: np.ndarray) -> int:
+    return zlib.crc32(array) if array.nbytes % 8 else int(array.view(np.uint64).sum())
 
 
 def next_link(chain: np.ndarray, counted: np.ndarray) -> np.ndarray:
