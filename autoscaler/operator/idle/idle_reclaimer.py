@@ -152,7 +152,9 @@ class IdleReclaimer:
         raw = self._raw(name)
         if raw is None or self._is_let_be(raw):
             return _Effort.NONE
-        due_s = self._notices.due_at_s(name, reclaim, raw)
+        due_s = self._notices.due_at_s(name, raw)
+        if due_s is None:
+            return await self._give_notice(name, reclaim, raw)
         if not self._notices.is_acting or self._clock() < due_s or self._scaling.is_waiting(raw):
             return _Effort.NONE
         idle = await self._still_idle(name, reclaim, due_s)
@@ -165,6 +167,14 @@ class IdleReclaimer:
             return _Effort.ASKED
         consent = await self._still_agreed(name, raw, idle)
         return _Effort.ASKED if consent is None else await self._give_back(name, reclaim, raw, consent)
+
+    async def _give_notice(self, name: PodName, reclaim: IdleReclaim, raw: Raw) -> _Effort:
+        """Tell the pod; one that cannot be told keeps its GPUs, and others are asked meanwhile."""
+        if not await self._notices.give(name, reclaim, raw):
+            self._refuse(name, raw)
+        elif name not in self._wanted:  # by a plan that was made meanwhile
+            self._notices.drop(name)
+        return _Effort.WRITTEN if self._notices.is_acting else _Effort.NONE
 
     def _due_keys(self) -> frozenset[tuple[str, str]]:
         """Return the pods whose owners may be scaled by the newest plan."""

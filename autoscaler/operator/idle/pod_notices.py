@@ -1,4 +1,7 @@
-"""Notices to pods of others that their unused GPUs are to be given back: one a decision, void once it is withdrawn."""
+"""Notices to pods of others that their unused GPUs are to be given back: one a decision, void once it is withdrawn.
+
+The time that a notice leaves begins when the API server has its event: nothing is done to a pod that was not told.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +45,34 @@ class PodNotices:
         """Drop the notice of a pod, if it has one: it is told anew, should it come to that."""
         self._given.pop(name, None)
 
-    def due_at_s(self, name: PodName, reclaim: IdleReclaim, raw: Raw) -> float:
-        """Return when the pod's notice ends; it is given now if the pod has none."""
-        uid, notice = text(raw, "metadata", "uid"), self._given.get(name)
-        if notice is None or notice.uid != uid:
-            notice = self._give(name, reclaim, raw, uid)
-        return notice.at_s + self._policy.idle_notice_s
+    def due_at_s(self, name: PodName, raw: Raw) -> float | None:
+        """Return when the pod's notice ends; None: it has none."""
+        notice = self._given.get(name)
+        is_told = notice is not None and notice.uid == text(raw, "metadata", "uid")
+        return notice.at_s + self._policy.idle_notice_s if notice is not None and is_told else None
+
+    async def give(self, name: PodName, reclaim: IdleReclaim, raw: Raw) -> bool:
+        """Tell the pod; return False if it could not be told, and has no notice then.
+
+        Where nothing is done to it, the event may get lost: it waits in the queue behind those of others.
+        """
+        since = to_time(reclaim.since_s - self._offset_s)
+        what = "1 GPU of it is" if reclaim.gpu_count == 1 else f"{reclaim.gpu_count} GPUs of it are"
+        whom = str(reclaim.beneficiary)
+        if self.is_acting:
+            due = to_time(self._clock() + self._policy.idle_notice_s - self._offset_s)
+            message = f"{what} unused since {since}; given back at {due} for {whom}, which waits for them"
+            message = f"{message}. To keep it: edl keep {split_key(name)[1]} --for 2h"
+            notice = JobEvent(reason="IdleGpus", message=message, is_warning=True)
+            if not await self._events.write_now(_subject_of(raw), notice):
+                return False
+        else:
+            is_observed = self._policy.idle_reclaim is ReclaimMode.OBSERVE
+            why = "policy.idleReclaim is observe" if is_observed else "policy.freeze is true"
+            message = f"{what} unused since {since}, and {whom} waits for them; nothing is done about it ({why})"
+            self.tell(raw, "IdleGpusObserved", message, is_warning=False)
+        self._given[name] = PodNotice(uid=text(raw, "metadata", "uid"), at_s=self._clock(), for_whom=whom)
+        return True
 
     def occasions(self) -> tuple[Occasion, ...]:
         """Return the pods whose GPUs are about to be given back, for notices to their owners."""
@@ -55,24 +80,7 @@ class PodNotices:
 
     def tell(self, raw: Raw, reason: str, message: str, *, is_warning: bool) -> None:
         """Write an event at the pod."""
-        name, namespace, uid = (text(raw, "metadata", field) for field in ("name", "namespace", "uid"))
-        subject = ObjectSubject(name=name, namespace=namespace, uid=uid)
-        self._events.emit(subject, JobEvent(reason=reason, message=message, is_warning=is_warning))
-
-    def _give(self, name: PodName, reclaim: IdleReclaim, raw: Raw, uid: str) -> PodNotice:
-        notice = self._given[name] = PodNotice(uid=uid, at_s=self._clock(), for_whom=str(reclaim.beneficiary))
-        since = to_time(reclaim.since_s - self._offset_s)
-        what = "1 GPU of it is" if reclaim.gpu_count == 1 else f"{reclaim.gpu_count} GPUs of it are"
-        if self.is_acting:
-            due = to_time(notice.at_s + self._policy.idle_notice_s - self._offset_s)
-            message = f"{what} unused since {since}; given back at {due} for {notice.for_whom}, which waits for them"
-            self.tell(
-                raw, "IdleGpus", f"{message}. To keep it: edl keep {split_key(name)[1]} --for 2h", is_warning=True
-            )
-        else:
-            message = f"{what} unused since {since}, and {notice.for_whom} waits for them; nothing is done about it"
-            self.tell(raw, "IdleGpusObserved", f"{message} (policy.idleReclaim is observe)", is_warning=False)
-        return notice
+        self._events.emit(_subject_of(raw), JobEvent(reason=reason, message=message, is_warning=is_warning))
 
     def _occasion(self, name: PodName, notice: PodNotice) -> Occasion:
         namespace, pod = split_key(name)
@@ -89,3 +97,8 @@ class PodNotices:
             message=f"nothing computes on them, and {notice.for_whom} waits for them; they are given back at {due}",
             again_after_s=self._policy.idle_notice_s / 2,  # so that it is told before each deed
         )
+
+
+def _subject_of(raw: Raw) -> ObjectSubject:
+    name, namespace, uid = (text(raw, "metadata", field) for field in ("name", "namespace", "uid"))
+    return ObjectSubject(name=name, namespace=namespace, uid=uid)

@@ -1,7 +1,8 @@
 """Recorder of events about jobs (`events.k8s.io/v1`), behind a bounded queue.
 
 Events are for people: one that cannot be written is dropped with a line in the log, and nothing waits for it.  Each
-job has a limited allowance of events, because a user's master can cause any number (A11).
+job has a limited allowance of events, because a user's master can cause any number (A11).  Where something is done only
+after somebody was told of it, the event is written at once, past the queue, and its writer learns what became of it.
 """
 
 from __future__ import annotations
@@ -114,13 +115,16 @@ class EventRecorder:
         if not self._spend_allowance(job.uid):
             self.dropped += 1
             return
-        level = logging.WARNING if event.is_warning else logging.INFO
-        kind = job.kind if isinstance(job, ObjectSubject) else "tj"
-        log.log(level, "%s/%s in %s: %s: %s", kind, job.name, job.namespace or "-", event.reason, event.message)
+        _log_event(job, event)
         try:
             self._queue.put_nowait(_QueuedEvent(job=job, event=event, at_s=self._wall_s()))
         except asyncio.QueueFull:
             self.dropped += 1
+
+    async def write_now(self, job: EventSubject, event: JobEvent) -> bool:
+        """Log the event and write it, whatever waits in the queue; return whether the API server has it."""
+        _log_event(job, event)
+        return await self.write(_QueuedEvent(job=job, event=event, at_s=self._wall_s()))
 
     async def run(self) -> None:
         """Write queued events until cancelled."""
@@ -130,8 +134,8 @@ class EventRecorder:
                 await self.write(queued)
             await asyncio.sleep(1 / MOST_PER_S)
 
-    async def write(self, queued: _QueuedEvent) -> None:
-        """Write one event, or raise the count of its series."""
+    async def write(self, queued: _QueuedEvent) -> bool:
+        """Write one event, or raise the count of its series; return whether the API server has it."""
         job, event = queued.job, queued.event
         subject = (job.uid, event.reason, f"{event.pod}\0{event.message}")
         name = f"{job.name}.{uuid.uuid4().hex[:16]}"
@@ -147,10 +151,13 @@ class EventRecorder:
                     pass
         except NotFoundError:
             self._sent = forget_event(self._sent, subject)  # the API server has expired it
+            return False
         except ClusterError as error:
             self.dropped += 1
             self._sent = forget_event(self._sent, subject)
-            log.warning("event %s about tj/%s could not be written: %s", event.reason, job.name, error)
+            log.warning("event %s about %s/%s could not be written: %s", event.reason, _kind_of(job), job.name, error)
+            return False
+        return True
 
     def _spend_allowance(self, uid: str) -> bool:
         """Count one more event of the job, if its allowance has one left."""
@@ -186,6 +193,16 @@ class EventRecorder:
             namespace, pod = split_key(event.pod)
             body["related"] = {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": namespace}
         return body
+
+
+def _log_event(job: EventSubject, event: JobEvent) -> None:
+    level = logging.WARNING if event.is_warning else logging.INFO
+    log.log(level, "%s/%s in %s: %s: %s", _kind_of(job), job.name, job.namespace or "-", event.reason, event.message)
+
+
+def _kind_of(subject: EventSubject) -> str:
+    """The kind of the object as people write it."""
+    return subject.kind if isinstance(subject, ObjectSubject) else "tj"
 
 
 def _namespace_of(subject: EventSubject) -> str:

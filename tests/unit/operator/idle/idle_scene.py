@@ -51,19 +51,27 @@ class Events:
     def emit(self, subject, event):
         self.said.append((event.reason, subject.name, event.message))
 
+    async def write_now(self, subject, event):
+        self.emit(subject, event)
+        return True
+
 
 class IdleScene:
-    """`report(name=minutes unused or None)` is what the node's agent says now; `tick` lets seconds pass."""
+    """`report(name=minutes unused or None)` is what the node's agent says now; `tick` lets seconds pass.
 
-    def __init__(self, *, policy=ACT, gpus=4, waits=2, pods=2, namespaces=()):
+    `make_events(scene)`: who records events, in place of a list.
+    """
+
+    def __init__(self, *, policy=ACT, gpus=4, waits=2, pods=2, namespaces=(), make_events=None):
         self.now_unix_s, self.policy, self.gpus = START_S, policy, gpus
         self.server = MemoryServer(now=lambda: self.now_unix_s, namespaces=("nb",))
         self.api = MemoryApi(self.server)
         self.jobs = [job("gang", low=1, high=1, gpu=waits)] if waits else []
-        self.events, self.metrics = Events(), Metrics()
+        self.errors = JobErrors(lambda: self.now_unix_s + OFFSET_S)
+        self.events = Events() if make_events is None else make_events(self)
+        self.metrics = Metrics()
         self.source_reports, self.refused, self.asked, self.use = NO_REPORTS, {}, [], ({}, ())
         self.per_pod = gpus // pods
-        self.errors = JobErrors(lambda: self.now_unix_s + OFFSET_S)
         self.objects = ConsentObjects(
             self.api, Cache(self.server), self.errors, namespaces=namespaces, clock=lambda: 0.0, jitter=lambda: 0.0
         )
