@@ -7,8 +7,9 @@ blame: where a checkpoint, a restore, a first batch or an evaluation explains it
 time between answers of the master alone, so a master that is silent, or an operator that was away, makes nobody idle.
 A commit stops the clock and leaves the verdict: checkpoints come every half minute, and would end it each time.
 
-An idle trainer may be given to others.  A hung one is told of early, and replaced only where its device is seen to do
-nothing as well: a script may evaluate for an hour, and only the device tells that apart.
+An idle trainer may be given to others.  A hung one is told of early, and given away or replaced only where its device
+is seen to do nothing as well: a batch may be compiled anew, a script may evaluate for an hour, and only the device
+tells that apart.
 
 Pure.  Not here: what the planner does with an idle trainer, the agents' verdicts on devices, words (`idle_report`).
 """
@@ -59,7 +60,8 @@ class ScriptPlace(StrEnum):
 class Device(StrEnum):
     """Use of a trainer's device, by the agent on its node."""
 
-    UNKNOWN = "unknown"  # no agent reports on its node: the ledger alone decides who is idle, and nobody is replaced
+    NONE = "none"  # it asks for none: the ledger alone decides who is idle
+    UNKNOWN = "unknown"  # no agent reports on it: who holds a batch may compute, and nobody is replaced
     LOW = "low"  # nobody has computed there for the agent's window
     BUSY = "busy"  # somebody computes there, or the report is stale or contradicts itself
 
@@ -282,11 +284,12 @@ def judge(name: str, record: TrainerRecord, *, window_s: float, device: Device) 
     is_due = 0 < window_s <= record.still_s
     state = _state_of(record, is_due=is_due, device=device)
     is_still = state in {WorkState.IDLE, WorkState.HUNG}
+    may_compute = device is Device.BUSY or (device is Device.UNKNOWN and record.place is ScriptPlace.BATCH)
     return TrainerVerdict(
         name=name,
         state=state,
         since_s=record.worked_at_s,
-        gives=is_still and is_due and device is not Device.BUSY,
+        gives=is_still and is_due and not may_compute,
         is_replaceable=state is WorkState.HUNG and is_due and device is Device.LOW,
     )
 

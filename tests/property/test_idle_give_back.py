@@ -57,6 +57,7 @@ def test_no_trainer_gives_that_completed_a_batch_within_the_window(story):
                 assert place != "away"
                 assert device is not Device.BUSY
                 assert place != "own code" or device is Device.LOW
+                assert place != "batch" or device in {Device.LOW, Device.NONE}
 
 
 class AgentOfNode:

@@ -18,7 +18,7 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import key_of, text, to_time
 from autoscaler.clusters.kubernetes.objects.labels import COMPARE
-from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, has_devices
 from autoscaler.domain import JobName, JobState, PodName, Role
 from autoscaler.fault_isolation import GuardedTask
 from autoscaler.jobs import life_events
@@ -41,7 +41,7 @@ from autoscaler.jobs.standstill import (
     takes_part,
 )
 from autoscaler.jobs.throughput_watch import ThroughputWatch, observe_throughput
-from autoscaler.jobs.trainer_ledger import TrainerVerdict, judge_all, observe_ledger
+from autoscaler.jobs.trainer_ledger import Device, TrainerVerdict, judge_all, observe_ledger
 from autoscaler.operator.controllers.master_client import MasterClient
 from autoscaler.operator.controllers.server_drain import ServerDrains
 from autoscaler.operator.job.job_pods import active_pods, is_starting, names_of, role_of, waiting_reasons
@@ -227,7 +227,8 @@ class ProgressPoller:
         active = active_pods(store.objects.pods(job), Role.TRAINER)
         keys = {text(raw, "metadata", "name"): PodName(key_of(raw)) for raw in active}
         devices = {name: store.devices[key] for name, key in keys.items() if key in store.devices}
-        found = judge_all(ledger, window_s=window_s, devices=devices)
+        default = Device.UNKNOWN if has_devices(job, Role.TRAINER) else Device.NONE
+        found = judge_all(ledger, window_s=window_s, devices=devices, default=default)
         self._set_still(record, tuple(one for one in found if one.name in keys))
 
     def _watch_standstill(self, record: JobRecord, progress: JobProgress) -> None:

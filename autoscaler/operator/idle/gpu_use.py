@@ -13,6 +13,7 @@ from typing import Final
 
 from autoscaler.domain import ClusterView, IdlePod, NodeName, Pod, PodName, PodPhase, Role
 from autoscaler.domain.gpu_reports import GpuReports, GpuVerdict
+from autoscaler.gpus.pods.device_ids import RESOURCE_PREFIX
 from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.operator.idle.consent import Consent
 from autoscaler.operator.idle.owner_replicas import IdleReplica, in_leaving_order
@@ -43,7 +44,7 @@ def devices_of(view: ClusterView, reports: GpuReports, now_unix_s: float) -> Map
     LOW takes a trainer's excuse away, so it needs a recent report: an older one says neither that nor the contrary.
     """
     uses = use_of_pods(reports, now_unix_s)
-    trainers = (pod for pod in _with_gpus(view.pods, reports) if pod.role is Role.TRAINER)
+    trainers = _trainers(view.pods, reports, uses)
     return {pod.name: _device_of(pod, uses, _age_s(pod, reports, now_unix_s)) for pod in trainers}
 
 
@@ -52,8 +53,8 @@ def nodes_to_ask(view: ClusterView, reports: GpuReports, now_unix_s: float) -> t
     uses = use_of_pods(reports, now_unix_s)
     nodes = {
         pod.node
-        for pod in _with_gpus(view.pods, reports)
-        if pod.role is Role.TRAINER and _is_low(pod, uses) and _age_s(pod, reports, now_unix_s) > ASKED_AFTER_S
+        for pod in _trainers(view.pods, reports, uses)
+        if _is_low(pod, uses) and _age_s(pod, reports, now_unix_s) > ASKED_AFTER_S
     }
     return tuple(sorted(node for node in nodes if node is not None))[:MOST_ASKED]
 
@@ -106,15 +107,33 @@ def _with_gpus(pods: Iterable[Pod], reports: GpuReports) -> Iterator[Pod]:
     return (pod for pod in pods if pod.requests.gpu_count and pod.node is not None and pod.node in reports.by_node)
 
 
+def _trainers(pods: Iterable[Pod], reports: GpuReports, uses: Uses) -> Iterator[Pod]:
+    """Yield the trainers on nodes that report which ask for GPUs, or have one by that report, such as by a claim."""
+    return (
+        pod
+        for pod in pods
+        if pod.role is Role.TRAINER
+        and pod.node in reports.by_node
+        and (_gpus_asked(pod) or (pod.name, pod.node) in uses)
+    )
+
+
+def _gpus_asked(pod: Pod) -> int:
+    """Return how many GPUs and parts of GPUs the pod asks for by number; 0 where it has them by a claim."""
+    parts = sum(count for name, count in pod.requests.extended if name.startswith(RESOURCE_PREFIX))
+    return pod.requests.gpu_count + parts
+
+
 def _is_low(pod: Pod, uses: Uses) -> bool:
     use = uses.get((pod.name, pod.node))
-    return use is not None and use.is_low and use.gpus >= pod.requests.gpu_count
+    return use is not None and use.is_low and use.gpus >= _gpus_asked(pod)
 
 
 def _device_of(pod: Pod, uses: Uses, age_s: float) -> Device:
     if not _is_low(pod, uses):
         return Device.BUSY
-    return Device.LOW if age_s <= LOW_FOR_S else Device.UNKNOWN
+    is_known = age_s <= LOW_FOR_S and _gpus_asked(pod) > 0  # of a claim nobody here knows how many there are
+    return Device.LOW if is_known else Device.UNKNOWN
 
 
 def _age_s(pod: Pod, reports: GpuReports, now_unix_s: float) -> float:

@@ -70,14 +70,17 @@ CASES = [
     ({}, 6.0, Device.UNKNOWN, None),
     ({}, 20.0, Device.UNKNOWN, ("hung", False, False)),
     ({}, 20.0, Device.BUSY, ("hung", False, False)),  # a latched counter: told, and left to people
-    ({}, 400.0, Device.UNKNOWN, ("hung", True, False)),
+    ({}, 400.0, Device.UNKNOWN, ("hung", False, False)),  # a batch that is compiled anew, and no agent
+    ({}, 400.0, Device.NONE, ("hung", True, False)),
     ({}, 400.0, Device.BUSY, ("hung", False, False)),
     ({}, 400.0, Device.LOW, ("hung", True, True)),
     (WAITING, 250.0, Device.LOW, None),
     (WAITING, 400.0, Device.UNKNOWN, ("idle", True, False)),
     (WAITING, 400.0, Device.LOW, ("idle", True, False)),
+    (WAITING, 400.0, Device.NONE, ("idle", True, False)),
     (WAITING, 400.0, Device.BUSY, None),
     (OUT_OF_BATCH, 4000.0, Device.UNKNOWN, None),  # it may evaluate
+    (OUT_OF_BATCH, 4000.0, Device.NONE, None),
     (OUT_OF_BATCH, 4000.0, Device.BUSY, None),
     (OUT_OF_BATCH, 400.0, Device.LOW, ("idle", True, False)),
     ({"is_connected": False}, 4000.0, Device.LOW, None),  # its master does not hear of it
@@ -177,7 +180,7 @@ def test_a_lease_that_is_lost_ends_no_hang():
     ledger.poll(still=entry("t1", 0))
     for _ in range(60):
         ledger.poll(still=stood)
-    [told] = judge_all(ledger.history, window_s=WINDOW_S, devices={})
+    [told] = judge_all(ledger.history, window_s=WINDOW_S, devices={"t1": Device.LOW})
     assert (told.state, told.gives) == (WorkState.HUNG, True)
 
 
@@ -190,6 +193,8 @@ def test_a_window_of_nothing_never_gives_or_replaces():
 GROUP_CASES = [
     ({"phase": "load"}, Device.UNKNOWN, ("idle", True, False)),
     ({"phase": "compute"}, Device.LOW, ("hung", True, True)),
+    ({"phase": "compute"}, Device.UNKNOWN, ("hung", False, False)),
+    ({"phase": "warm_up"}, Device.UNKNOWN, ("hung", False, False)),
     ({"phase": "unready", "is_left_behind": True}, Device.UNKNOWN, None),  # its master tells of it (ADR 0271)
     ({"phase": "unready", "is_left_behind": True}, Device.BUSY, None),
     ({"phase": "unready", "is_left_behind": True}, Device.LOW, ("hung", True, True)),

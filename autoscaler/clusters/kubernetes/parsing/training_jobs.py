@@ -168,6 +168,13 @@ def shapes_of(job: KubeJob, *, avoid: frozenset[NodeName] = frozenset()) -> Mapp
     return shapes
 
 
+def has_devices(job: KubeJob, role: Role) -> bool:
+    """True if the role's pods ask for a GPU or another device: by number, as a part of one (MIG), or by a claim."""
+    requests = shapes_of(job)[role].requests
+    is_named = any("/" in name for name, _ in requests.extended)
+    return requests.gpu_count > 0 or is_named or bool(job.template(role).spec.get("resourceClaims"))
+
+
 def _sizes_of(written: Raw, role: str) -> dict[str, Any]:
     return {name: value for name, value in part(written, role).items() if name != "template"}
 

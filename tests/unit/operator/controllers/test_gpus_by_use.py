@@ -1,5 +1,7 @@
 """Agents' reports through a whole term of a leader, to the pod that leaves (ADR 0287, 0288, promise A12)."""
 
+import pytest
+
 from autoscaler.clusters.kubernetes.api.api_port import EVERYWHERE, Scope, Subresource
 from autoscaler.clusters.kubernetes.api.kinds import NODE_GPUS, NODES, PODS
 from autoscaler.clusters.kubernetes.objects.labels import IDLE_RECLAIM
@@ -15,6 +17,7 @@ from tests.unit.operator.fake_master import StandInMaster, progress
 from tests.unit.operator.term import Term
 
 GPU = "nvidia.com/gpu"
+MIG = "nvidia.com/mig-1g.10gb"
 POLICY = Policy(
     reclaim=Reclaim.SCHEDULER,
     quiet_window_s=0.0,
@@ -25,10 +28,10 @@ POLICY = Policy(
 )
 
 
-def with_gpu():
+def with_gpu(resource=GPU):
     """A trainer's template."""
-    asks = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {GPU: "1"}}
-    asks["requests"][GPU] = "1"
+    asks = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {resource: "1"}}
+    asks["requests"][resource] = "1"
     return template(resources=asks)
 
 
@@ -54,12 +57,13 @@ class Master(StandInMaster):
 class GpuTerm(Term):
     """A leader on two nodes with `gpus` GPUs each, whose agents say of each pod in `low` that its GPU does nothing."""
 
-    def __init__(self, *, gpus, least, most):
-        trainer = {"minReplicas": least, "maxReplicas": most, "template": with_gpu()}
+    def __init__(self, *, gpus, least, most, trainer=None, has_agents=True):
+        trainer = {"minReplicas": least, "maxReplicas": most, "template": trainer or with_gpu()}
+        self.has_agents = has_agents
         super().__init__(policy=POLICY, job={"trainer": trainer}, reads_gpu_reports=True)
         self.low = {}  # since when, by pod
         for raw in self.server.all(NODES):
-            status = raw["status"] | {"allocatable": raw["status"]["allocatable"] | {GPU: str(gpus)}}
+            status = raw["status"] | {"allocatable": raw["status"]["allocatable"] | {GPU: str(gpus), MIG: str(gpus)}}
             self.server.rewrite(NODES, raw, raw | {"status": status})
         self.master = Master(self)
         self.leading.masters.poll, self.leading.masters.set_servers = self.master.poll, self.master.set_servers
@@ -69,7 +73,7 @@ class GpuTerm(Term):
 
     async def report(self):
         """What the agents write now."""
-        for node in ("n1", "n2"):
+        for node in ("n1", "n2") if self.has_agents else ():
             gpus = [
                 self._gpu(raw) for raw in self.server.all(PODS) if raw["spec"].get("nodeName") == node and asks(raw)
             ]
@@ -169,6 +173,18 @@ async def test_a_trainer_that_hangs_is_replaced_once_its_gpu_is_seen_to_do_nothi
     term.low.clear()
     assert await term.live(20, until=lambda: term.status().get("trainers", {}).get("ready") == 2)
     assert term.uid_of("digits-trainer-0") == uids["digits-trainer-0"]
+
+
+@pytest.mark.parametrize(("trainer", "gives"), [(with_gpu(), False), (with_gpu(MIG), False), (template(), True)])
+async def test_without_an_agent_a_trainer_that_holds_a_batch_keeps_its_gpu(trainer, gives):
+    """It may compile the batch anew; one without a GPU is judged by the ledger alone."""
+    term = GpuTerm(gpus=2, least=1, most=2, trainer=trainer, has_agents=False)
+    assert await term.live(20, until=lambda: term.status().get("trainers", {}).get("ready") == 2)
+    await term.live(10)
+    term.master.hanging.add(term.uid_of("digits-trainer-1"))
+    await term.live(80)
+    [verdict] = term.leading.store.records[JOB].still
+    assert (verdict.name, verdict.gives) == ("digits-trainer-1", gives)
 
 
 async def test_a_report_on_a_trainer_is_asked_for_before_it_is_too_old():

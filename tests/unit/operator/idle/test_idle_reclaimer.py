@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVICTIONS, PODS, STATEFUL_SETS
 from autoscaler.clusters.kubernetes.cache.object_cache import STALE_LIMIT_S
-from autoscaler.domain import Pod, PodPhase, ReclaimMode, Role, Tier
+from autoscaler.domain import Pod, PodPhase, ReclaimMode, Resources, Role, Shape, Tier
 from autoscaler.domain.gpu_reports import FRESH_S, GpuReport, GpuVerdict, NodeGpuReport
 from autoscaler.domain.idleness import StayReason
 from autoscaler.errors import ClusterError
@@ -398,6 +398,34 @@ def test_an_old_report_takes_no_excuse_from_a_trainer(age_s, verdict, device, as
     cluster = MemoryCluster([node("n", 8_000, gpu=4)], [job("gang", gpu=1)], pods=[trainer])
     assert devices_of(cluster.view(), reports, START_S) == {"gang-trainer-0": device}
     assert nodes_to_ask(cluster.view(), reports, START_S) == asked
+
+
+@pytest.mark.parametrize(
+    ("asks", "verdict", "device"),
+    [
+        ({"nvidia.com/mig-1g.10gb": 1}, GpuVerdict.HELD, Device.LOW),
+        ({"nvidia.com/mig-1g.10gb": 1}, GpuVerdict.ACTIVE, Device.BUSY),
+        ({"nvidia.com/mig-1g.10gb": 2}, GpuVerdict.HELD, Device.BUSY),  # one of them is not in the report
+        ({}, GpuVerdict.HELD, Device.UNKNOWN),  # by a claim: there may be others
+        ({}, GpuVerdict.ACTIVE, Device.BUSY),
+    ],
+)
+def test_a_trainer_with_parts_of_gpus_or_with_claims_is_known_by_the_report(asks, verdict, device):
+    """Whole GPUs are not the only ones that compute."""
+    low_since_s = START_S - 7_200 if verdict is GpuVerdict.HELD else None
+    gpu = GpuReport(uuid="u", model="H100", verdict=verdict, low_since_s=low_since_s, pods=("gang-trainer-0",))
+    reports = IdleScene().source_reports.changed([NodeGpuReport(node="n", gpus=(gpu,), reported_at_s=START_S)])
+    trainer = Pod(
+        name="gang-trainer-0",
+        role=Role.TRAINER,
+        tier=Tier.CORE,
+        job="gang",
+        shape=Shape(requests=Resources(cpu_milli=100, extended=tuple(asks.items()))),
+        phase=PodPhase.READY,
+        node="n",
+    )
+    cluster = MemoryCluster([node("n", 8_000, gpu=4)], [job("gang", gpu=1)], pods=[trainer])
+    assert devices_of(cluster.view(), reports, START_S) == {"gang-trainer-0": device}
 
 
 async def test_what_the_operator_is_told_of_its_own_trainers_follows_the_reports():

@@ -1,4 +1,4 @@
-"""Notices to pods whose GPUs are to be given back: nobody loses a GPU who was not told (ADR 0288, promises A11, A12)."""
+"""Notices to pods whose GPUs are to be given back: nobody loses one who was not told (ADR 0288, promises A11, A12)."""
 
 from dataclasses import replace
 

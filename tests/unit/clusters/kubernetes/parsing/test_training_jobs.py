@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job, to_planner_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import has_devices, parse_job, to_planner_job
 from autoscaler.domain import JobState, Role
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests.api_types import Mode
@@ -16,6 +16,25 @@ def test_job_is_read_with_its_defaults():
     assert (job.spec.weight, job.spec.priority_class, job.spec.mode) == (100, "edl-core", Mode.MANAGE)
     assert (job.spec.trainer.step, job.spec.run_policy.backoff_limit, job.spec.master.replicas) == (1, 6, 1)
     assert job.roles == (Role.MASTER, Role.TRAINER)
+
+
+MEMORY = {"cpu": "1", "memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("asks", "has_some"),
+    [
+        (template(), False),
+        (template(resources={"limits": MEMORY | {"hugepages-2Mi": "4Mi", "ephemeral-storage": "1Gi"}}), False),
+        (template(resources={"limits": MEMORY | {"nvidia.com/gpu": "1"}}), True),
+        (template(resources={"limits": MEMORY | {"nvidia.com/mig-1g.10gb": "1"}}), True),
+        (template(spec={"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}), True),
+    ],
+)
+def test_devices_are_asked_for_by_number_in_parts_or_by_claim(asks, has_some):
+    """Whoever asks for none of them computes on the processor."""
+    job = kube_job(trainer={"minReplicas": 1, "maxReplicas": 2, "template": asks})
+    assert has_devices(job, Role.TRAINER) is has_some
 
 
 def test_planner_gets_listed_sizes():
