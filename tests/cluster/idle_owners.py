@@ -2,6 +2,7 @@
 
 import json
 import time
+from math import inf
 
 from autoscaler.clusters.kubernetes.api.kinds import PODS, STATEFUL_SETS
 from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache
@@ -44,6 +45,6 @@ def scaling_of(operator):
     async def try_scale(name, owner, kind, minimum):
         cache.apply_listing(PODS, await operator.list(PODS), requested_at_s=time.monotonic())
         pod = cache.get(PODS, ("nb", name))
-        return await scaling.try_scale(pod, replicas_of(kind, owner, pod, minimum))
+        return await scaling.try_scale(pod, replicas_of(kind, owner, pod, minimum), agreed_until_s=inf)
 
     return try_scale

@@ -2,7 +2,9 @@
 
 A pod is told first, and left `Policy.idle_notice_s` to itself or its owner.  At the moment of the deed everything is
 asked again: the decision stands in the newest plan, the annotations as they are now agree, nobody keeps the pod, the
-view and the report of its node are fresh, and every GPU of it is still unused.  Doubt keeps the pod.
+view and the report of its node are fresh, and every GPU of it is still unused.  Doubt keeps the pod.  The pod is read
+last, and the deed follows within `AGREED_FOR_S` or waits for another look: so a veto counts within a second, however
+slow the API server is.  Whoever is kept is out of the plan within a tick.
 
 A pod without a controller is evicted.  One of a Deployment or StatefulSet leaves by a scale of one replica less, down
 to what `edl.dev/idle-min-replicas` declares (`owner_scaling`); any other controller would create it again, and is told.
@@ -33,7 +35,7 @@ from autoscaler.operator.idle.consent import NO_CONSENT, Consent, owner_of
 from autoscaler.operator.idle.departures import Departures
 from autoscaler.operator.idle.gpu_use import devices_of, idle_pods_of, nodes_to_ask
 from autoscaler.operator.idle.owner_scaling import OwnerScaling, Scaled
-from autoscaler.operator.idle.pod_consents import PodConsents
+from autoscaler.operator.idle.pod_consents import ConsentRead, PodConsents
 from autoscaler.operator.idle.pod_notices import PodNotices
 from autoscaler.operator.idle.pod_pauses import PodPauses
 from autoscaler.operator.idle.report_watch import ReportSource, ReportWatch
@@ -45,6 +47,9 @@ TICK_S: Final = 1.0
 REFRESH_S: Final = 5.0
 MOST_WRITTEN: Final = 8  # pods in one tick for which something was written
 MOST_ASKED: Final = 16  # pods in one tick about which the API server was asked
+AGREED_FOR_S: Final = 0.5
+"""A deed is begun so long after its pod was read at the latest: with a request's time a veto counts within a second."""
+
 LAST_TRY_S: Final = 2.0  # for what is to be taken back at the end of a term
 
 OF_ALL: Final = object_key("reports on GPUs", "", "all")
@@ -84,6 +89,7 @@ class IdleReclaimer:
         self._metrics, self._errors, self._view, self._set_use = metrics, errors, view, set_use
         self._clock, self._offset_s = clock, offset_s
         self._wanted: dict[PodName, IdleReclaim] = {}
+        self._seen: dict[PodName, Raw | None] = {}
         self._notices = PodNotices(events, policy, clock=clock, offset_s=offset_s)
         self._scaling = OwnerScaling(api, cache, clock=clock)
         self._faults = ReportWatch(source, events, metrics.gpus, offset_s=offset_s)
@@ -107,8 +113,13 @@ class IdleReclaimer:
         self._wanted = {one.pod: one for one in reclaims}
         self._notices.retain(self._wanted)
 
+    def _has_changed(self) -> bool:
+        """True if a pod of the newest plan is another object than it was when reports and pods were joined."""
+        return any(self._raw(name) is not self._seen.get(name) for name in self._wanted)
+
     def refresh(self) -> None:
         """Join the reports with the pods of the view, and tell which reports cannot be right."""
+        self._seen = {name: self._raw(name) for name in self._wanted}
         view, now_unix_s = self._view(), self._clock() - self._offset_s
         reports = self._source.reports()
         idle = idle_pods_of(view, reports, now_unix_s, offset_s=self._offset_s, consent_of=self._consent_of)
@@ -118,7 +129,7 @@ class IdleReclaimer:
     async def _follow(self) -> None:
         next_refresh_s = 0.0
         while True:
-            if self._clock() >= next_refresh_s:
+            if self._clock() >= next_refresh_s or self._has_changed():
                 with self._errors.isolate(OF_ALL, GuardedTask.IDLE_GPUS):
                     self.refresh()
                     await self._ask_for_reports()
@@ -165,8 +176,8 @@ class IdleReclaimer:
         if judged is not None:
             self._handle(judged, name, reclaim, raw)
             return _Effort.ASKED
-        consent = await self._still_agreed(name, raw, idle)
-        return _Effort.ASKED if consent is None else await self._give_back(name, reclaim, raw, consent)
+        found = await self._still_agreed(name, raw, idle)
+        return _Effort.ASKED if found is None else await self._give_back(name, reclaim, raw, found)
 
     async def _give_notice(self, name: PodName, reclaim: IdleReclaim, raw: Raw) -> _Effort:
         """Tell the pod; one that cannot be told keeps its GPUs, and others are asked meanwhile."""
@@ -215,30 +226,34 @@ class IdleReclaimer:
         idle = idle_pods_of(self._view(), reports, now_unix_s, offset_s=self._offset_s, consent_of=self._consent_of)
         return next((one for one in idle if one.pod == name and one.is_due(now_s)), None)
 
-    async def _still_agreed(self, name: PodName, raw: Raw, idle: IdlePod) -> Consent | None:
+    async def _still_agreed(self, name: PodName, raw: Raw, idle: IdlePod) -> ConsentRead | None:
         """Read at the API server what the pod, its owner and its namespace say now, the time that they ask included: a
         watch may be late.  What only that read shows to be wrong keeps the pod for a while.
         """
         try:
-            consent = await self._consents.read_now(raw)
+            found = await self._consents.read_now(raw, self._clock)
         except ClusterError as error:
             log.warning("pod %s keeps its unused GPUs: its consent cannot be read: %s", name, error)
             return None
-        if consent.problem:
+        if found.consent.problem:
             self._refuse(name, raw)
-            self._notices.tell(raw, "IdleGpusKept", consent.problem, is_warning=False)
+            self._notices.tell(raw, "IdleGpusKept", found.consent.problem, is_warning=False)
         since_unix_s = idle.since_s - self._offset_s
-        return consent if consent.holds_at(self._clock() - self._offset_s, idle_since_unix_s=since_unix_s) else None
+        holds = found.consent.holds_at(self._clock() - self._offset_s, idle_since_unix_s=since_unix_s)
+        return found if holds else None
 
-    async def _give_back(self, name: PodName, reclaim: IdleReclaim, raw: Raw, consent: Consent) -> _Effort:
+    async def _give_back(self, name: PodName, reclaim: IdleReclaim, raw: Raw, found: ConsentRead) -> _Effort:
+        consent, agreed_until_s = found.consent, found.asked_at_s + AGREED_FOR_S
         replicas, done, how = consent.replicas, Scaled.DONE, "evicted"
         try:
             if not controller_of(raw):
+                if self._clock() > agreed_until_s:
+                    return _Effort.ASKED
                 await self._evict(raw)
             elif replicas is None:
                 done = Scaled.REFUSED
             else:
-                done = await self._scaling.try_scale(raw, replicas)
+                done = await self._scaling.try_scale(raw, replicas, agreed_until_s=agreed_until_s)
                 how = f"its {_owner_kind(raw)} was scaled to {replicas.count - 1}"
         except ClusterError as error:  # such as a disruption budget: others are asked meanwhile
             log.warning("pod %s keeps its unused GPUs: %s", name, error)

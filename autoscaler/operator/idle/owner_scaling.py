@@ -76,12 +76,13 @@ class OwnerScaling:
         is_settled = len(beside) == replicas.count - 1 and all(_is_ready(one) for one in (pod, *beside))
         return None if is_settled else self._put_off(pod)
 
-    async def try_scale(self, pod: Raw, replicas: OwnerReplicas) -> Scaled:
+    async def try_scale(self, pod: Raw, replicas: OwnerReplicas, *, agreed_until_s: float) -> Scaled:
         """Take one replica from the pod's owner, if this pod is the one that would leave.  Raises ClusterError.
 
-        `replicas`: what its owner wants, read a moment ago.
+        `replicas`: what its owner wants, read a moment ago.  Nothing is scaled after `agreed_until_s`: by then somebody
+        may have said no.
         """
-        done = await self._try_now(pod, replicas)
+        done = await self._try_now(pod, replicas, agreed_until_s)
         if done is Scaled.LOWERED:
             self._again_at_s[_controller_uid(pod)] = self._clock() + SETTLES_S
         return self._put_off(pod) if done is Scaled.LATER else done
@@ -107,7 +108,7 @@ class OwnerScaling:
         since_s = self._tried_since_s.setdefault(pod_key(pod), now_s)
         return Scaled.REFUSED if now_s - since_s > LONGEST_TRY_S else Scaled.LATER
 
-    async def _try_now(self, pod: Raw, replicas: OwnerReplicas) -> Scaled:
+    async def _try_now(self, pod: Raw, replicas: OwnerReplicas, agreed_until_s: float) -> Scaled:
         owner, namespace = owner_of(pod), pod_key(pod)[0]
         if owner is None:
             return Scaled.REFUSED
@@ -122,6 +123,8 @@ class OwnerScaling:
                 return Scaled.REFUSED
         elif count > 1 and (waits := await self._lower_cost(pod, count)) is not None:
             return waits
+        if self._clock() > agreed_until_s:
+            return Scaled.LATER
         only = Preconditions(resource_version=text(scale, "metadata", "resourceVersion") or None)
         change = {"spec": {"replicas": count - 1}}
         await self._api.patch(

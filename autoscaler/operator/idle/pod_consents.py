@@ -6,6 +6,8 @@ it changes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Api
@@ -27,6 +29,14 @@ from autoscaler.operator.store.event_recorder import EventRecorder, JobEvent, Ob
 
 IGNORED: Final = "IdleReclaimIgnored"
 MOST_TOLD: Final = 10_000  # problems that are remembered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsentRead:
+    """Consent as the API server has it; `asked_at_s`: when its pod was asked for, so that an earlier veto is in it."""
+
+    consent: Consent
+    asked_at_s: float
 
 
 class PodConsents:
@@ -55,22 +65,20 @@ class PodConsents:
             self._tell("Namespace", found, namespace_problem(found))
         return consent
 
-    async def read_now(self, pod: Raw) -> Consent:
+    async def read_now(self, pod: Raw, clock: Callable[[], float]) -> ConsentRead:
         """Return what holds for this very pod now: a watch may be late, and a veto counts at once.
 
-        Raises ClusterError if something that matters cannot be read.
+        The pod, which has the veto, is read last: everything else may take its time.  Raises ClusterError if something
+        that matters cannot be read.
         """
-        name, namespace = text(pod, "metadata", "name"), text(pod, "metadata", "namespace")
-        live, owner = await self._api.get(PODS, name, namespace=namespace), owner_of(pod)
-        if text(live, "metadata", "uid") != text(pod, "metadata", "uid") or text(live, "metadata", "deletionTimestamp"):
-            return NO_CONSENT
+        name, namespace, owner = text(pod, "metadata", "name"), text(pod, "metadata", "namespace"), owner_of(pod)
         workload = None if owner is None else await self._objects.read_workload(owner.kind, namespace, owner.name)
-        if owner is not None and owner.kind == DEPLOYMENTS and workload is not None and not selects(workload, live):
-            return Consent(problem=f"{IDLE_RECLAIM} is ignored: Deployment {owner.name} does not select it by labels")
         scaler = "" if owner is None else scaler_of(owner, await self._objects.read_scalers(namespace))
-        is_default = rests_on_namespace(live, workload)
+        is_default = rests_on_namespace(pod, workload)
         default = await self._objects.read_namespace(namespace) if is_default else None
-        return read_consent(live, workload, default, scaler=scaler)
+        asked_at_s = clock()
+        live = await self._api.get(PODS, name, namespace=namespace)
+        return ConsentRead(consent=_judge(pod, live, workload, default, scaler), asked_at_s=asked_at_s)
 
     def _tell(self, kind: str, raw: Raw, problem: str) -> None:
         uid = text(raw, "metadata", "uid")
@@ -86,3 +94,13 @@ class PodConsents:
         namespace = name if kind == "Namespace" else text(raw, "metadata", "namespace")  # where its readers look
         subject = ObjectSubject(kind=kind, name=name, namespace=namespace, uid=uid)
         self._events.emit(subject, JobEvent(reason=IGNORED, message=problem, is_warning=True))
+
+
+def _judge(pod: Raw, live: Raw, workload: Raw | None, default: Raw | None, scaler: str) -> Consent:
+    """Return the consent of the pod as it is now; none if that is another one, or leaves already."""
+    if text(live, "metadata", "uid") != text(pod, "metadata", "uid") or text(live, "metadata", "deletionTimestamp"):
+        return NO_CONSENT
+    owner = owner_of(pod)
+    if owner is not None and owner.kind == DEPLOYMENTS and workload is not None and not selects(workload, live):
+        return Consent(problem=f"{IDLE_RECLAIM} is ignored: Deployment {owner.name} does not select it by labels")
+    return read_consent(live, workload, default, scaler=scaler)

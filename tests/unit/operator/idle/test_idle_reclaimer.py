@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVICTIONS, PODS, STATEFUL_SETS
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVICTIONS, NAMESPACES, PODS, STATEFUL_SETS
 from autoscaler.clusters.kubernetes.cache.object_cache import STALE_LIMIT_S
 from autoscaler.domain import Pod, PodPhase, ReclaimMode, Resources, Role, Shape, Tier
 from autoscaler.domain.gpu_reports import FRESH_S, GpuReport, GpuVerdict, NodeGpuReport
@@ -13,6 +13,7 @@ from autoscaler.errors import ClusterError
 from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.operator.idle.consent import Consent
 from autoscaler.operator.idle.gpu_use import LOW_FOR_S, devices_of, idle_pods_of, nodes_to_ask
+from autoscaler.operator.idle.idle_reclaimer import AGREED_FOR_S
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.operator.idle.idle_scene import ACT, OFFSET_S, START_S, IdleScene
 from tests.unit.planner.setups import job, node, shape
@@ -103,6 +104,71 @@ async def test_a_keep_in_the_second_of_the_deed_is_honoured():
     await scene.keep("alice", 3_600)
     await scene.reclaimer.act()  # by the plan before
     assert scene.names() == ["alice", "bob"]
+
+
+def slow_when(scene, monkeypatch, *, asked, takes_s, then):
+    """Let the API server take its time for one read, in which something happens."""
+    read, happened = scene.api.get, []
+
+    async def get(kind, name, **how):
+        if kind == asked and not happened:
+            happened.append(name)
+            found = await read(kind, name, **how)
+            scene.now_unix_s += takes_s
+            await then()
+            return found
+        return await read(kind, name, **how)
+
+    monkeypatch.setattr(scene.api, "get", get)
+    return happened
+
+
+@pytest.mark.parametrize("takes_s", [0.0, 5.0])
+async def test_a_keep_while_the_api_server_is_slow_is_honoured(monkeypatch, takes_s):
+    """The pod, which has the veto, is read after everything else that may take long."""
+    scene = await scene_of(reclaim=None)
+    await scene.annotate("nb", kind=NAMESPACES, reclaim="30m")
+    await pass_time(scene, NOTICE_S, alice=90)
+    scene.now_unix_s += 20
+    scene.report(alice=90)
+    happened = slow_when(scene, monkeypatch, asked=NAMESPACES, takes_s=takes_s, then=lambda: scene.keep("alice", 3_600))
+    await scene.reclaimer.act()  # by the plan before
+    assert happened
+    assert scene.names() == ["alice", "bob"]
+
+
+@pytest.mark.parametrize("is_owned", [False, True])
+async def test_a_deed_long_after_its_pod_was_read_is_not_done(monkeypatch, is_owned):
+    """Whoever said no meanwhile is heard by another look; eviction and scale alike."""
+    scene, name = IdleScene(), "alice-0"
+    ref = await scene.add_owner(STATEFUL_SETS, "alice") if is_owned else None
+    await scene.add(name, AGREED | (NO_MINIMUM if is_owned else {}), owner=ref)
+    await scene.add("bob", {})
+
+    async def is_there():
+        if not is_owned:
+            return name in scene.names()
+        return (await scene.api.get(STATEFUL_SETS, "alice", namespace="nb"))["spec"]["replicas"] == 1
+
+    await pass_time(scene, NOTICE_S, **{name: 90})
+    scene.now_unix_s += 20
+    scene.report(**{name: 90})
+    happened = slow_when(scene, monkeypatch, asked=PODS, takes_s=AGREED_FOR_S + 0.1, then=lambda: scene.keep(name, 60))
+    await scene.reclaimer.act()
+    assert happened
+    assert await is_there()
+    await pass_time(scene, NOTICE_S + 120, **{name: 90})
+    assert not await is_there(), "without a slow server and a veto it goes"
+
+
+async def test_a_keep_is_out_of_the_plan_with_the_next_look():
+    """Not with the next joining of reports and pods, some seconds later."""
+    scene = await scene_of()
+    await pass_time(scene, 60, alice=90)
+    assert not scene.reclaimer._has_changed() or not scene.reclaimer.refresh()
+    assert not scene.reclaimer._has_changed()
+    await scene.keep("alice", 600)
+    assert scene.reclaimer._has_changed()
 
 
 async def test_work_in_the_second_of_the_deed_keeps_the_pod():
