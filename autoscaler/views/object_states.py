@@ -59,7 +59,7 @@ def holding_conditions(job: Raw) -> tuple[str, ...]:
 
 
 def job_metrics(job: Raw) -> str:
-    """What the script reported by `session.report`, as `accuracy=0.97, loss=0.12`; empty: nothing."""
+    """What the script reported by `Session.report`, as `accuracy=0.97, loss=0.12`; empty: nothing."""
     told = part(job, "status", "progress", "metrics")
     numbers = {name: value for name, value in told.items() if isinstance(value, int | float)}
     return ", ".join(f"{name}={value:.3g}" for name, value in sorted(numbers.items()))

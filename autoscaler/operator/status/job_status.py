@@ -232,7 +232,7 @@ def _progress(record: JobRecord, offset_s: float) -> Raw:
 
 
 def _metrics(progress: JobProgress) -> dict[str, float]:
-    """What the script reported by `session.report`, to three digits: the first names of the alphabet, shortened."""
+    """What the script reported by `Session.report`, to three digits: the first names of the alphabet, shortened."""
     told = ((shortened(name)[:_LONGEST_METRIC], value) for name, value in progress.metrics if isfinite(value))
     return {name: float(f"{value:.3g}") for name, value in list(told)[:_MOST_METRICS]}
 

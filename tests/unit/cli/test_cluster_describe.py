@@ -69,7 +69,7 @@ def test_describe_tells_the_step_and_the_last_pause_of_a_group():
 
 
 def test_describe_and_wide_tables_show_what_the_script_reported():
-    """`session.report`; nothing where it reports nothing, or where an object holds what is no number."""
+    """`Session.report`; nothing where it reports nothing, or where an object holds what is no number."""
     progress = STATUS["progress"] | {"metrics": {"loss": 0.123, "accuracy": 0.97, "odd": "high"}}
     with stage() as (made, place):
         made.make_job(told=status(progress=progress))
