@@ -10,11 +10,15 @@ from tests.protocol.group.world import Bits, GroupWorld
 
 
 class Change(NamedTuple):
-    """What happens; `fault`: of which budget it is taken."""
+    """What happens; `fault`: of which budget it is taken; `heard`: a message, which only traces print: it is deep."""
 
     label: str
     act: Callable[[GroupDraft], None]
     fault: str = ""
+    heard: object = None
+
+    def __str__(self) -> str:
+        return self.label if self.heard is None else f"{self.label} {self.heard}"
 
 
 def content_of(world: GroupWorld, name: str) -> tuple[Bits, object]:

@@ -11,6 +11,7 @@ from master.api.messages.from_members import MemberMessage
 from master.api.messages.generations import Generation, GroupEnded, LeftGeneration, OfferState, RegisterReplica
 from master.api.positions import PositionSet, union
 from master.group.group_events import GroupCoreEvent as MasterEvent
+from master.group.group_state import GroupState
 from master.job.domain.durable_records import Instant, MemberKey, RecordGeneration
 from master.job.domain.effects import CloseStream, Send
 from master.job.domain.job_events import MessageReceived, StreamBroken
@@ -53,7 +54,7 @@ cores: Unique[MemberState] = Unique()
 def member_step(core: MemberState, event: GroupEvent) -> MemberStep:
     step = handle_member(core, event)
     check_member(step.state)
-    return step
+    return replace(step, state=cores.same(step.state))
 
 
 @RememberedOf
@@ -89,9 +90,13 @@ class GroupDraft:
     def set_member(self, place: int, **parts: Any) -> Member:
         if "core" in parts:
             parts["core"] = cores.same(parts["core"])
-        member = replace(self.world.members[place], **parts)
+        member = self.world.members[place].with_parts(**parts)
         self.world = self.world._replace(members=put(self.world.members, place, member))
         return member
+
+    def _set_core(self, place: int, core: MemberState) -> None:
+        if core is not self.member(place).core:
+            self.set_member(place, core=core)
 
     def tell(self, place: int, event: GroupEvent) -> None:
         """The member's core handles the event, and its effects are carried out in order."""
@@ -99,7 +104,7 @@ class GroupDraft:
         assert core is not None
         step = member_step(core, event)
         number = core.number
-        self.set_member(place, core=step.state)
+        self._set_core(place, step.state)
         for effect in step.effects:
             match effect:
                 case TellMaster(message=message):
@@ -143,6 +148,13 @@ class GroupDraft:
         self.master_handles(MessageReceived(sender=key, message=message), term=member.link)
 
     # ---- masters ----------------------------------------------------------------------------------------------------
+
+    def master_state(self, term: int) -> GroupState | None:
+        """Of the master of this term, if it is still there."""
+        for master in (self.world.master, *self.world.old_masters):
+            if master.state.term == term:
+                return master.state
+        return None
 
     def master_handles(self, event: MasterEvent, *, term: int | None = None, now: Instant = masters.NOW) -> None:
         """The master of this term, the leader if none is given, handles the event, if it is still there."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from master import group as master_group
 from master.api.group_shares import data_of
 from master.api.identities import Lineage, Term
 from master.api.messages.generations import GroupPhase
@@ -46,7 +45,7 @@ def master_changes(setting: GroupSetting, world: GroupWorld) -> Iterator[Change]
         yield Change("a user goes back to the first checkpoint, and a new master begins", _restore, "restore")
     if world.etcd.durable.lineage and not master.state.writing:
         yield Change("master decides to SKIP the last position", _skip, "skip")
-    for at, deadline in master_group.deadlines(master.state):
+    for at, deadline in masters.deadlines(master.state):
         yield from _deadline_changes(world, at, deadline)
 
 

@@ -14,7 +14,7 @@ from master import group
 from master.api.checkpoints.manifest import Manifest
 from master.api.identities import Term
 from master.api.positions import PositionSet
-from master.group.group_events import GroupCoreEvent
+from master.group.group_events import GroupCoreEvent, GroupDeadline
 from master.group.group_state import GroupState, GroupTurn
 from master.job.domain.durable_records import Durable, DurableWrite, Instant, RecordQuarantine
 from master.job.domain.effects import (
@@ -29,7 +29,7 @@ from master.job.domain.effects import (
     WriteManifest,
 )
 from master.job.domain.job_config import JobConfig
-from tests.protocol.interning import RememberedOf, hashed_once
+from tests.protocol.interning import RememberedOf, Unique, hashed_once
 
 NOW = Instant(1_000_000_000_000)
 _HEARD = ("heard_at", "moved_at")
@@ -44,7 +44,17 @@ class GroupMaster:
     manifests: tuple[Manifest, ...] = ()
     searches: int = 0
     has_stepped_down: bool = False
-    __hash__ = hashed_once
+
+    def __hash__(self) -> int:
+        """Kept; of the state it is its identity, as `states` has one object for equal ones."""
+        known = vars(self)
+        if "_hash" not in known:
+            known["_hash"] = hash((id(self.state), self.writes, self.manifests, self.searches, self.has_stepped_down))
+        return int(known["_hash"])
+
+
+states: Unique[GroupState] = Unique()
+"""All that masters of worlds are in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,19 +73,24 @@ class GroupMasterStep:
 def started(config: JobConfig, etcd: GroupEtcd) -> GroupMasterStep:
     """The process that has just won the term and read what is durable."""
     step = group.initial(config, etcd.durable, etcd.term, NOW)
-    return _carried_out(GroupMaster(state=step.state), step.effects)
+    return _carried_out(GroupMaster(state=states.same(step.state)), step.effects)
 
 
 @lru_cache(maxsize=1 << 16)  # the same few masters meet the same few events in most states
 def handled(master: GroupMaster, event: GroupCoreEvent, now: Instant = NOW) -> GroupMasterStep:
     step = group.handle(master.state, event, now)
-    return _carried_out(replace(master, state=_timeless(step.state)), step.effects)
+    return _carried_out(replace(master, state=states.same(_timeless(step.state))), step.effects)
 
 
 @RememberedOf
-def check_master(master: GroupMaster) -> None:
+def check_state(state: GroupState) -> None:
     """The core's own check, asked once of each: most moves leave the master as it is.  Raises what that raises."""
-    group.check_invariants(master.state)
+    group.check_invariants(state)
+
+
+@RememberedOf
+def deadlines(state: GroupState) -> tuple[tuple[Instant, GroupDeadline], ...]:
+    return group.deadlines(state)
 
 
 def skipping(master: GroupMaster, positions: PositionSet) -> GroupMasterStep:
@@ -84,7 +99,7 @@ def skipping(master: GroupMaster, positions: PositionSet) -> GroupMasterStep:
     assert turn.state.lineage is not None
     new = replace(turn.state.lineage, quarantine=turn.state.lineage.quarantine | positions)
     turn.write(RecordQuarantine(old=turn.state.lineage, new=new))
-    return _carried_out(replace(master, state=turn.state), tuple(turn.effects))
+    return _carried_out(replace(master, state=states.same(turn.state)), tuple(turn.effects))
 
 
 def _timeless(state: GroupState) -> GroupState:

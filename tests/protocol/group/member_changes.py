@@ -41,7 +41,7 @@ def stream_changes(place: int, member: Member, *, has_reports: bool) -> Iterator
             draft.set_member(place, inbox=member.inbox[1:])
             draft.tell(place, first)
 
-        yield Change(f"trainer {place} hears {first}", deliver)
+        yield Change(f"trainer {place} hears", deliver, heard=first)
     if member.outbox:
 
         def arrive(draft: GroupDraft) -> None:
@@ -51,7 +51,7 @@ def stream_changes(place: int, member: Member, *, has_reports: bool) -> Iterator
             for message in rest:
                 draft.say(place, message)
 
-        yield Change(f"master hears {member.outbox[0]}", arrive)
+        yield Change("master hears", arrive, heard=member.outbox[0])
     repeats_offer = core.copy is not None and core.copy.file is not None and not member.outbox  # rule 87
     if (has_reports or repeats_offer) and core.is_registered and core.phase is not MemberPhase.GONE:
         report = ReportRequested(is_in_script=member.is_hanging, metrics=FrozenMap())

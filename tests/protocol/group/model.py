@@ -107,10 +107,10 @@ class GroupModel:
         try:
             change.act(draft)
             after = self._settled(draft)
-            masters.check_master(after.master)
+            masters.check_state(after.master.state)
         except (AssertionError, InvariantViolationError) as error:
-            return Move(change.label, world, is_fault=is_fault, violation=f"a core's own check: {error}")
-        return Move(change.label, after, is_fault=is_fault, violation=draft.problem or self._problem(after))
+            return Move(change, world, is_fault=is_fault, violation=f"a core's own check: {error}")
+        return Move(change, after, is_fault=is_fault, violation=draft.problem or self._problem(after))
 
     def _is_calm(self, world: GroupWorld) -> bool:
         return all(

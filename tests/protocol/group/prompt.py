@@ -22,6 +22,7 @@ from trainer_sdk.group.core.member_events import (
 )
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState, rank_in
 
+REPORTS = tuple(ReportRequested(is_in_script=is_hanging, metrics=FrozenMap()) for is_hanging in (False, True))
 AT_ONCE = (ReplicaRegistered, Declared, OfferAnswered, CopyWanted)
 
 
@@ -61,11 +62,13 @@ def happen(draft: GroupDraft) -> None:
 
 
 def _connect(draft: GroupDraft, place: int, core: MemberState) -> None:
-    for group in draft.world.groups:
-        number, rank = group.record.number, rank_in(group.record, core.incarnation)
-        is_planned = core.plan is not None and core.plan.number == number and not core.is_prepared
-        is_waiting = (core.number == number and not core.is_connected) or is_planned
-        if rank >= 0 and is_waiting and all(group.connecting) and not any(group.left):
+    planned = None if core.plan is None or core.is_prepared else core.plan.number
+    awaited = None if core.is_connected else core.number
+    for group in draft.world.groups if planned is not None or awaited is not None else ():
+        number = group.record.number
+        if number not in (planned, awaited) or any(group.left) or not all(group.connecting):
+            continue
+        if rank_in(group.record, core.incarnation) >= 0:
             draft.tell(place, GroupConnected(number=number))
 
 
@@ -85,9 +88,10 @@ def _take_part(draft: GroupDraft, place: int) -> None:
         member_acts.capture(draft, place, work, core)
 
 
-def _reported(world: GroupWorld) -> tuple[MemberPhase, ...]:
-    has_stop = any(one.core is not None and one.core.state and one.core.state.is_stopped for one in world.members)
-    return (MemberPhase.BOUNDARY, MemberPhase.CONTRIBUTED) if has_stop else (MemberPhase.BOUNDARY,)
+def _is_reported(world: GroupWorld, phase: MemberPhase) -> bool:
+    if phase is MemberPhase.CONTRIBUTED:
+        return any(one.core is not None and one.core.state and one.core.state.is_stopped for one in world.members)
+    return phase in (MemberPhase.BOUNDARY, MemberPhase.OUT)
 
 
 def _report(draft: GroupDraft, place: int) -> None:
@@ -97,15 +101,13 @@ def _report(draft: GroupDraft, place: int) -> None:
     """
     member = draft.member(place)
     core = member.core
-    phases = (*_reported(draft.world), MemberPhase.OUT)
-    if core is None or not core.is_registered or core.phase not in phases:
+    if core is None or not core.is_registered or not _is_reported(draft.world, core.phase):
         return
-    masters = (draft.world.master, *draft.world.old_masters)
-    state = next((one.state for one in masters if one.state.term == member.link), None)
+    state = draft.master_state(member.link)
     known = state.members.get(core.name) if state else None
     if state is None or known is None:
         return
-    report = ReportRequested(is_in_script=member.is_hanging, metrics=FrozenMap())
+    report = REPORTS[member.is_hanging]
     if core.phase is MemberPhase.OUT:
         if (known.phase is GroupPhase.UNREADY) != member.is_hanging or (known.is_lost and not member.is_hanging):
             draft.tell(place, report)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from master.api.checkpoints.manifest import Manifest
 from master.api.identities import Incarnation
@@ -66,6 +66,17 @@ class Member:
             parts = (part for name, part in known.items() if name != "core")
             known["_hash"] = hash((id(self.core), *parts))
         return int(known["_hash"])
+
+    def with_parts(self, **parts: object) -> Member:
+        """As `dataclasses.replace`, in a tenth of its time."""
+        assert parts.keys() <= _MEMBER_FIELDS, f"no fields of a member: {parts.keys() - _MEMBER_FIELDS}"
+        made = object.__new__(Member)
+        vars(made).update(vars(self), **parts)
+        vars(made).pop("_hash", None)
+        return made
+
+
+_MEMBER_FIELDS: Final = Member.__dataclass_fields__.keys()
 
 
 @dataclass(frozen=True, kw_only=True)

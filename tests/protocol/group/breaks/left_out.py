@@ -73,7 +73,14 @@ class GroupBreak:
 def forget() -> None:
     """The cores are asked again."""
     masters.handled.cache_clear()
-    for memory in (masters.check_master, draft.member_step, draft.work_of, draft.cores):
+    for memory in (
+        masters.check_state,
+        masters.deadlines,
+        masters.states,
+        draft.member_step,
+        draft.work_of,
+        draft.cores,
+    ):
         memory.forget()
     plain_masters._try_commit.cache_clear()
 
