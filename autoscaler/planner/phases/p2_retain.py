@@ -42,7 +42,8 @@ def release_disallowed(copy: WorkingCopy, job: PlannedJob) -> None:
     """Remove the pods that the job's state, its node or its bounds no longer allow."""
     match job.spec.state:
         case JobState.SUSPENDED | JobState.OVER:
-            copy.remove(job, job.all_pods, Cause.EDIT, beneficiary=JobSetting(str(job.spec.state)))
+            if pods := job.all_pods:  # an ended job that has none is left untouched
+                copy.remove(job, pods, Cause.EDIT, beneficiary=JobSetting(str(job.spec.state)))
             job.is_running = False
             job.block(Bottleneck.NOT_ACTIVE, f"the job is {job.spec.state}")
         case JobState.ENDING:

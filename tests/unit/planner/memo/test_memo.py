@@ -54,6 +54,15 @@ def test_pod_that_changes_stays_where_it_stood_among_its_jobs_pods():
     assert [action.pod for action in kept.plan().actions] == ["j-trainer-0", "j-trainer-1", "j-master-0"]
 
 
+@pytest.mark.parametrize("state", [JobState.SUSPENDED, JobState.OVER])
+def test_job_without_pods_that_ended_keeps_its_decision(state):
+    """Ended jobs stay in the view by the hundred: none is planned anew because something else has changed."""
+    kept = Kept([node("a")], job("j"), job("over", state=state))
+    before = decision(kept.plan(), "over")
+    kept.cluster.put(web("w"))
+    assert decision(kept.plan(), "over") is before
+
+
 def test_node_that_grows_is_seen_by_what_no_node_could_hold():
     """Only its amounts have changed."""
     kept = Kept([node("a", 1_000)], job("j", cpu_milli=2_000))
