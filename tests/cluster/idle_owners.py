@@ -2,7 +2,6 @@
 
 import json
 import time
-from math import inf
 
 from autoscaler.clusters.kubernetes.api.kinds import PODS, STATEFUL_SETS
 from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache
@@ -45,6 +44,7 @@ def scaling_of(operator):
     async def try_scale(name, owner, kind, minimum):
         cache.apply_listing(PODS, await operator.list(PODS), requested_at_s=time.monotonic())
         pod = cache.get(PODS, ("nb", name))
-        return await scaling.try_scale(pod, replicas_of(kind, owner, pod, minimum), agreed_until_s=inf)
+        version = pod["metadata"]["resourceVersion"]
+        return await scaling.try_scale(pod, replicas_of(kind, owner, pod, minimum), version=version)
 
     return try_scale

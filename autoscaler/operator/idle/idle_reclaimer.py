@@ -3,8 +3,8 @@
 A pod is told first, and left `Policy.idle_notice_s` to itself or its owner.  At the moment of the deed everything is
 asked again: the decision stands in the newest plan, the annotations as they are now agree, nobody keeps the pod, the
 view and the report of its node are fresh, and every GPU of it is still unused.  Doubt keeps the pod.  The pod is read
-last, and the deed follows within `AGREED_FOR_S` or waits for another look: so a veto counts within a second, however
-slow the API server is.  Whoever is kept is out of the plan within a tick.
+last, and the deed is done to that version of it or waits for another look: so a veto counts at once, however slow the
+API server is.  Whoever is kept is out of the plan within a tick.
 
 A pod without a controller is evicted.  One of a Deployment or StatefulSet leaves by a scale of one replica less, down
 to what `edl.dev/idle-min-replicas` declares (`owner_scaling`); any other controller would create it again, and is told.
@@ -22,6 +22,7 @@ from enum import Enum, auto
 from typing import Final, assert_never
 
 from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions
+from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import EVICTIONS, PODS
 from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache, StaleViewError, check_fresh
 from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, text
@@ -47,9 +48,6 @@ TICK_S: Final = 1.0
 REFRESH_S: Final = 5.0
 MOST_WRITTEN: Final = 8  # pods in one tick for which something was written
 MOST_ASKED: Final = 16  # pods in one tick about which the API server was asked
-AGREED_FOR_S: Final = 0.5
-"""A deed is begun so long after its pod was read at the latest: with a request's time a veto counts within a second."""
-
 LAST_TRY_S: Final = 2.0  # for what is to be taken back at the end of a term
 
 OF_ALL: Final = object_key("reports on GPUs", "", "all")
@@ -231,7 +229,7 @@ class IdleReclaimer:
         watch may be late.  What only that read shows to be wrong keeps the pod for a while.
         """
         try:
-            found = await self._consents.read_now(raw, self._clock)
+            found = await self._consents.read_now(raw)
         except ClusterError as error:
             log.warning("pod %s keeps its unused GPUs: its consent cannot be read: %s", name, error)
             return None
@@ -243,18 +241,18 @@ class IdleReclaimer:
         return found if holds else None
 
     async def _give_back(self, name: PodName, reclaim: IdleReclaim, raw: Raw, found: ConsentRead) -> _Effort:
-        consent, agreed_until_s = found.consent, found.asked_at_s + AGREED_FOR_S
-        replicas, done, how = consent.replicas, Scaled.DONE, "evicted"
+        """Evict the pod or scale its owner, if the pod is still of the version that agreed."""
+        consent, replicas, done, how = found.consent, found.consent.replicas, Scaled.DONE, "evicted"
         try:
             if not controller_of(raw):
-                if self._clock() > agreed_until_s:
-                    return _Effort.ASKED
-                await self._evict(raw)
+                await self._evict(raw, found.version)
             elif replicas is None:
                 done = Scaled.REFUSED
             else:
-                done = await self._scaling.try_scale(raw, replicas, agreed_until_s=agreed_until_s)
+                done = await self._scaling.try_scale(raw, replicas, version=found.version)
                 how = f"its {_owner_kind(raw)} was scaled to {replicas.count - 1}"
+        except ConflictError:  # the pod or its scale was written meanwhile, such as by somebody who keeps it: ask again
+            return _Effort.WRITTEN
         except ClusterError as error:  # such as a disruption budget: others are asked meanwhile
             log.warning("pod %s keeps its unused GPUs: %s", name, error)
             self._refuse(name, raw)
@@ -295,9 +293,9 @@ class IdleReclaimer:
             message = f"{one.how}, and this pod stayed: another may have left in its place"
             self._notices.tell(one.raw, "IdleGpusKept", message, is_warning=True)
 
-    async def _evict(self, raw: Raw) -> None:
+    async def _evict(self, raw: Raw, version: str) -> None:
         name, namespace, uid = (text(raw, "metadata", field) for field in ("name", "namespace", "uid"))
-        options = {"preconditions": Preconditions(uid=uid).as_fields()}
+        options = {"preconditions": Preconditions(uid=uid, resource_version=version or None).as_fields()}
         await self._api.create(
             EVICTIONS, {"metadata": {"name": name, "namespace": namespace}, "deleteOptions": options}
         )

@@ -33,6 +33,9 @@ from autoscaler.operator.idle.owner_replicas import OwnerReplicas
 LONGEST_TRY_S: Final = 240.0
 """For an owner that is being scaled, or has a pod that is not Ready: then the pod is let be, and others are asked."""
 
+AGREED_FOR_S: Final = 0.5
+"""From the last look at a pod to the scale of its owner: with a request's time a veto counts within a second."""
+
 LATER_S: Final = 10.0  # until such an owner is asked again
 
 
@@ -76,13 +79,13 @@ class OwnerScaling:
         is_settled = len(beside) == replicas.count - 1 and all(_is_ready(one) for one in (pod, *beside))
         return None if is_settled else self._put_off(pod)
 
-    async def try_scale(self, pod: Raw, replicas: OwnerReplicas, *, agreed_until_s: float) -> Scaled:
+    async def try_scale(self, pod: Raw, replicas: OwnerReplicas, *, version: str) -> Scaled:
         """Take one replica from the pod's owner, if this pod is the one that would leave.  Raises ClusterError.
 
-        `replicas`: what its owner wants, read a moment ago.  Nothing is scaled after `agreed_until_s`: by then somebody
-        may have said no.
+        `replicas`: what its owner wants, read a moment ago; `version`: of the pod as it agreed.  Of another version
+        somebody may have said no, as after `AGREED_FOR_S`: then everything is asked again later.
         """
-        done = await self._try_now(pod, replicas, agreed_until_s)
+        done = await self._try_now(pod, replicas, version)
         if done is Scaled.LOWERED:
             self._again_at_s[_controller_uid(pod)] = self._clock() + SETTLES_S
         return self._put_off(pod) if done is Scaled.LATER else done
@@ -108,7 +111,7 @@ class OwnerScaling:
         since_s = self._tried_since_s.setdefault(pod_key(pod), now_s)
         return Scaled.REFUSED if now_s - since_s > LONGEST_TRY_S else Scaled.LATER
 
-    async def _try_now(self, pod: Raw, replicas: OwnerReplicas, agreed_until_s: float) -> Scaled:
+    async def _try_now(self, pod: Raw, replicas: OwnerReplicas, version: str) -> Scaled:
         owner, namespace = owner_of(pod), pod_key(pod)[0]
         if owner is None:
             return Scaled.REFUSED
@@ -123,7 +126,7 @@ class OwnerScaling:
                 return Scaled.REFUSED
         elif count > 1 and (waits := await self._lower_cost(pod, count)) is not None:
             return waits
-        if self._clock() > agreed_until_s:
+        if not await self._still_agrees(pod, version):
             return Scaled.LATER
         only = Preconditions(resource_version=text(scale, "metadata", "resourceVersion") or None)
         change = {"spec": {"replicas": count - 1}}
@@ -131,6 +134,12 @@ class OwnerScaling:
             owner.kind, owner.name, change, namespace=namespace, only=only, subresource=Subresource.SCALE
         )
         return Scaled.DONE
+
+    async def _still_agrees(self, pod: Raw, version: str) -> bool:
+        """True if the pod was of this version at most `AGREED_FOR_S` ago: a scale cannot depend on it."""
+        asked_at_s, (namespace, name) = self._clock(), pod_key(pod)
+        live = await self._api.get(PODS, name, namespace=namespace)
+        return text(live, "metadata", "resourceVersion") == version and self._clock() - asked_at_s <= AGREED_FOR_S
 
     async def _lower_cost(self, pod: Raw, count: int) -> Scaled | None:
         """Make this pod the first to leave; return what keeps its owner from being scaled now, None: nothing."""

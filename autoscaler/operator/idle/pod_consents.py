@@ -6,7 +6,6 @@ it changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,10 +32,10 @@ MOST_TOLD: Final = 10_000  # problems that are remembered
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsentRead:
-    """Consent as the API server has it; `asked_at_s`: when its pod was asked for, so that an earlier veto is in it."""
+    """Consent as the API server has it; `version`: of the pod that gives it, so that a later veto makes another one."""
 
     consent: Consent
-    asked_at_s: float
+    version: str
 
 
 class PodConsents:
@@ -65,7 +64,7 @@ class PodConsents:
             self._tell("Namespace", found, namespace_problem(found))
         return consent
 
-    async def read_now(self, pod: Raw, clock: Callable[[], float]) -> ConsentRead:
+    async def read_now(self, pod: Raw) -> ConsentRead:
         """Return what holds for this very pod now: a watch may be late, and a veto counts at once.
 
         The pod, which has the veto, is read last: everything else may take its time.  Raises ClusterError if something
@@ -76,9 +75,9 @@ class PodConsents:
         scaler = "" if owner is None else scaler_of(owner, await self._objects.read_scalers(namespace))
         is_default = rests_on_namespace(pod, workload)
         default = await self._objects.read_namespace(namespace) if is_default else None
-        asked_at_s = clock()
         live = await self._api.get(PODS, name, namespace=namespace)
-        return ConsentRead(consent=_judge(pod, live, workload, default, scaler), asked_at_s=asked_at_s)
+        version = text(live, "metadata", "resourceVersion")
+        return ConsentRead(consent=_judge(pod, live, workload, default, scaler), version=version)
 
     def _tell(self, kind: str, raw: Raw, problem: str) -> None:
         uid = text(raw, "metadata", "uid")
@@ -103,4 +102,6 @@ def _judge(pod: Raw, live: Raw, workload: Raw | None, default: Raw | None, scale
     owner = owner_of(pod)
     if owner is not None and owner.kind == DEPLOYMENTS and workload is not None and not selects(workload, live):
         return Consent(problem=f"{IDLE_RECLAIM} is ignored: Deployment {owner.name} does not select it by labels")
+    if default is None and rests_on_namespace(live, workload):
+        return NO_CONSENT  # it has just lost its own word: the watch will show that
     return read_consent(live, workload, default, scaler=scaler)

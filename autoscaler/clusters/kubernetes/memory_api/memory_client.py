@@ -103,7 +103,8 @@ class MemoryApi:
             return _copy(self._server.review(kind, _copy(body)))
         if kind == EVICTIONS:  # no budgets are kept here
             metadata, options = body["metadata"], body.get("deleteOptions") or {}
-            only = Preconditions(uid=options.get("preconditions", {}).get("uid"))
+            wanted = options.get("preconditions", {})
+            only = Preconditions(uid=wanted.get("uid"), resource_version=wanted.get("resourceVersion"))
             await self.delete(PODS, metadata["name"], namespace=metadata["namespace"], only=only)
             return _copy(body)
         return _copy(self._server.create(kind, body, FieldOwner(self._manager, is_apply=False)))

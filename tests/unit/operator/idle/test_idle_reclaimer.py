@@ -13,7 +13,7 @@ from autoscaler.errors import ClusterError
 from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.operator.idle.consent import Consent
 from autoscaler.operator.idle.gpu_use import LOW_FOR_S, devices_of, idle_pods_of, nodes_to_ask
-from autoscaler.operator.idle.idle_reclaimer import AGREED_FOR_S
+from autoscaler.operator.idle.owner_scaling import AGREED_FOR_S
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.operator.idle.idle_scene import ACT, OFFSET_S, START_S, IdleScene
 from tests.unit.planner.setups import job, node, shape
