@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -193,7 +194,8 @@ async def samples_of(reading: Reading, span: str) -> tuple[Sequence[ClusterSampl
     if len(found) < LEAST_SAMPLES:
         return own, "", f"{reading.history.name} has no samples of it"
     if reading.rights.namespaces is not None:  # of a namespace that has ended, whose name they have now, it knows too
-        found = of_present_namespaces(found, standing_since(reading.documents))
+        since_s = await asyncio.to_thread(standing_since, reading.documents)
+        found = of_present_namespaces(found, since_s)
     return found, reading.history.name, ""
 
 
