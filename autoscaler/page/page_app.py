@@ -51,6 +51,10 @@ RETRY_STEPS: Final = 20
 RIGHTS_KEPT_S: Final = 5.0
 """A stream asks again for its viewer's rights after this long."""
 
+VIEWS_WAIT_S: Final = 0.2
+"""A page waits so long for the first views of a large cluster; then it says that nothing is known yet, and the stream
+brings it."""
+
 JSON_KEPT_S: Final = 1.0
 """An answer to a script is at most this much older than the objects: ages and plans in it move on."""
 
@@ -161,6 +165,7 @@ class PageApp:
     def _html_of(self, page: PageSpec) -> Answer:
         async def answer(request: web.Request, viewer: Viewer) -> web.Response:
             topic = await self._topic_of(page, request, viewer)
+            await self._sampler.wait_for_views(VIEWS_WAIT_S)
             values = await self._values(page, topic)
             keep = await self._keeping.form_of(viewer, values["view"])
             text = await asyncio.to_thread(render_page, page.template, {**values, "keep": keep})
@@ -298,7 +303,7 @@ class PageApp:
         )
 
     async def _values(self, page: PageSpec, topic: Topic) -> Mapping[str, Any]:
-        reading = self._reading(topic)
+        reading = None if self._sampler.is_looking else self._reading(topic)
         shown = Shown(view=None, drawings={}) if reading is None else await page.show(reading)
         return {
             **self._frame(page, topic.rights),
@@ -330,6 +335,7 @@ class PageApp:
 
     async def _render_topic(self, topic: Topic) -> str:
         page = self._pages[topic.page]
+        await self._sampler.wait_for_views(None)
         try:
             values = await self._values(page, topic)
         except web.HTTPException as refusal:  # what it shows is gone, as a job that was deleted: the open page says so

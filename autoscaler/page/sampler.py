@@ -23,6 +23,9 @@ from autoscaler.views.samples import ClusterSample, SampleRings, sample_of
 from autoscaler.views.view_memo import ViewMemo
 
 EVERY_S: Final = 1.0
+FIRST_EVERY_S: Final = 0.05
+"""Before anything has been seen, between two looks for it."""
+
 SHARE: Final = 0.02
 """Of a core, at most."""
 
@@ -35,7 +38,8 @@ log = logging.getLogger(__name__)
 class Sampler:
     """Samples of one place in `rings`, while `running`.
 
-    `has_looked`: it has seen every object once, so that views of them are made (`ViewMemo`).
+    `has_looked`: it has seen every object once, so that views of them are made (`ViewMemo`).  Before that a page of a
+    large cluster takes seconds.
     """
 
     def __init__(self, source: PageSource, memo: ViewMemo) -> None:
@@ -43,7 +47,25 @@ class Sampler:
         self._memo = memo
         self._presence = NamespacePresence()
         self.rings: Final = SampleRings()
-        self.has_looked = False
+        self._looked = asyncio.Event()
+
+    @property
+    def has_looked(self) -> bool:
+        """True once views of all objects have been made."""
+        return self._looked.is_set()
+
+    @property
+    def is_looking(self) -> bool:
+        """True while the first views of objects that are there are being made."""
+        documents = None if self.has_looked else self._source.documents()
+        return documents is not None and documents.is_current
+
+    async def wait_for_views(self, within_s: float | None) -> None:
+        """Wait while the first views are being made, for so long at most; None: until they are."""
+        if self.is_looking:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._looked.wait()
 
     async def running(self, _app: web.Application) -> AsyncIterator[None]:
         """Take samples from the start of the application to its end (a context of aiohttp)."""
@@ -54,13 +76,20 @@ class Sampler:
             await task
 
     async def _run(self) -> None:
+        version = 0
         while True:
             cost_s = 0.0
             try:
                 cost_s = await self._take()
             except Exception:
                 log.exception("no sample could be taken")
-            await asyncio.sleep(max(EVERY_S, cost_s / SHARE))
+            if self.has_looked:
+                await asyncio.sleep(max(EVERY_S, cost_s / SHARE))
+            else:  # at once when there is something to look at
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(EVERY_S):
+                        version = await self._source.wait_for_change(version)
+                await asyncio.sleep(FIRST_EVERY_S)
 
     async def _take(self) -> float:
         """Take one sample and return what it cost, in seconds of a core."""
@@ -73,8 +102,10 @@ class Sampler:
             found = sample_of(replace(documents, memo=self._memo))
             return found, time.thread_time() - began_s
 
-        sample, cost_s = await asyncio.to_thread(timed)
-        self.has_looked = True
+        try:
+            sample, cost_s = await asyncio.to_thread(timed)
+        finally:
+            self._looked.set()  # whatever came of it, nobody waits for more
         if sample is not None:
             self.rings.add(sample)
         if documents.unlisted.isdisjoint(_FILLING):
