@@ -30,7 +30,7 @@ from trainer_sdk.reported_metrics import ReportedMetrics
 
 
 class GroupSteps:
-    """This trainer's steps.  All calls come from the script's thread, except `all_reduce` (see `GroupRuntime`)."""
+    """This trainer's steps.  All calls come from the script's thread, except `all_reduce` (see `MemberRuntime`)."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class GroupSteps:
         return step
 
     def all_reduce(self, array: HostArray, *, dtype: str = "") -> None:
-        """The array becomes the sum over all trainers.  Raises StepAborted; see `GroupRuntime.all_reduce`."""
+        """The array becomes the sum over all trainers.  Raises StepAborted; see `MemberRuntime.all_reduce`."""
         self._joined.all_reduce(array, dtype=dtype)
 
     def computed(self, *, is_known: bool = True) -> None:

@@ -46,7 +46,20 @@ MASTER_BUDGET_S = 120.0  # without any master, while nothing else can be done
 
 
 class MemberRuntime:
-    """A `GroupRuntime` over a master.  `leave` in any case."""
+    """This process's place in the group.  `leave` it in any case.
+
+        while isinstance(step := runtime.begin_step(), StepShare):
+            try:
+                for gradient in gradients_of(step.positions, step.records):
+                    runtime.all_reduce(gradient)
+            except StepAborted:
+                continue  # the same step comes again, maybe with another share
+            if runtime.end_step():
+                apply(gradients)
+
+    All calls come from the script's thread, except `all_reduce`, which one other thread may make in its place between
+    `begin_step` and `end_step`.
+    """
 
     def __init__(
         self,
@@ -72,6 +85,12 @@ class MemberRuntime:
     # ---- the script's side ------------------------------------------------------------------------------------------
 
     def begin_step(self) -> StepShare | GroupFinish:
+        """The next step, or the same one again after an abort; calling it says that the step before was applied.
+
+        Waits for a generation, and brings the replica to its state (rules 70, 71).  From the end of the grace period on
+        it is a finish, and collectives are aborted, so a step in hand ends soon.  Raises MasterUnavailableError when no
+        master answered for the budget, UsageError if the master refuses this trainer.
+        """
         with self.shell.times.asking():
             self.shell.tell_ready()
             return self._next_step()
@@ -96,6 +115,11 @@ class MemberRuntime:
             self._work.carry_out(work)
 
     def all_reduce(self, array: HostArray, *, dtype: str = "") -> None:
+        """The array becomes the sum over all ranks, in place; in the same order at all ranks.
+
+        `dtype` names one that NumPy lacks: "bfloat16", given as uint16.  Raises StepAborted as soon as the group
+        breaks: the step is dropped, and `begin_step` comes next.
+        """
         shell = self.shell
         with shell.changed:
             number, is_given = shell.state.number, shell.state.is_step_given
@@ -115,6 +139,10 @@ class MemberRuntime:
         return not (state.is_step_given or state.phase is MemberPhase.COMPLETE)
 
     def end_step(self, *, sample: str = "") -> bool:
+        """True: the step is complete at this member, which applies it now.  False: it is dropped (rules 67, 68).
+
+        `sample`: position and digest of what it has read of `StepShare.sample`.
+        """
         is_complete = self.complete_step(sample=sample)
         if is_complete:
             with self.shell.changed:
@@ -145,6 +173,10 @@ class MemberRuntime:
         return tuple(map(decode_word, texts))
 
     def gather(self, data: bytes) -> list[bytes]:
+        """What all members gave, by rank; between a complete, applied step and the next `begin_step`.
+
+        Raises StepAborted when the group breaks: what was gathered for is done again after the next `begin_step`.
+        """
         with self.shell.changed:
             state = self.shell.state
             number = state.number if state.phase is MemberPhase.COMPLETE and not state.broken else 0
@@ -171,6 +203,7 @@ class MemberRuntime:
 
     @property
     def step(self) -> int:
+        """Steps that the replica has done."""
         return self.shell.state.step
 
     @property
@@ -179,6 +212,7 @@ class MemberRuntime:
 
     @property
     def is_leader(self) -> bool:
+        """True for rank 0."""
         return self.shell.state.rank == 0
 
     @property

@@ -1,16 +1,6 @@
-"""Port of a group to framework layers: they give a replica, and get steps and collectives that can be aborted.
+"""Port of a group to framework layers: the replica that they give, and the steps that they get.  Pure: types alone.
 
-    while isinstance(step := runtime.begin_step(), StepShare):
-        try:
-            for gradient in gradients_of(step.positions, step.records):
-                runtime.all_reduce(gradient)
-        except StepAborted:
-            continue  # the same step comes again, maybe with another share
-        if runtime.end_step():
-            apply(gradients)
-
-All calls come from the script's thread, except `all_reduce`, which one other thread may make in its place between
-`begin_step` and `end_step`.  Pure: types alone.
+The calls that give steps, and collectives that can be aborted, are those of `group_steps.GroupSteps`.
 """
 
 from __future__ import annotations
@@ -143,60 +133,3 @@ class GroupFinish:
 
     reason: FinishReason
     final_saver: bool = False
-
-
-class GroupRuntime(Protocol):
-    """This process's place in the group."""
-
-    def begin_step(self) -> StepShare | GroupFinish:
-        """The next step, or the same one again after an abort; calling it says that the step before was applied.
-
-        Waits for a generation, and brings the replica to its state (rules 70, 71).  From the end of the grace period on
-        it is a finish, and collectives are aborted, so a step in hand ends soon.  Raises MasterUnavailableError when no
-        master answered for the budget, UsageError if the master refuses this trainer.
-        """
-        ...
-
-    def all_reduce(self, array: HostArray, *, dtype: str = "") -> None:
-        """The array becomes the sum over all ranks, in place; in the same order at all ranks.
-
-        `dtype` names one that NumPy lacks: "bfloat16", given as uint16.  Raises StepAborted as soon as the group
-        breaks: the step is dropped, and `begin_step` comes next.
-        """
-        ...
-
-    def end_step(self, *, sample: str = "") -> bool:
-        """True: the step is complete at this member, which applies it now.  False: it is dropped (rules 67, 68).
-
-        `sample`: position and digest of what it has read of `StepShare.sample`.
-        """
-        ...
-
-    def gather(self, data: bytes) -> list[bytes]:
-        """What all members gave, by rank; between a complete, applied step and the next `begin_step`.
-
-        Raises StepAborted when the group breaks: what was gathered for is done again after the next `begin_step`.
-        """
-        ...
-
-    @property
-    def rank(self) -> int: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def step(self) -> int:
-        """Steps that the replica has done."""
-        ...
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def is_leader(self) -> bool:
-        """True for rank 0."""
-        ...
-
-    @property
-    def is_draining(self) -> bool: ...

@@ -42,7 +42,7 @@ from trainer_sdk.torch.host_staging import HostStaging
 
 
 class AllReduce(Protocol):
-    """`GroupRuntime.all_reduce`: ends within a deadline of its own."""
+    """`MemberRuntime.all_reduce`: ends within a deadline of its own."""
 
     def __call__(self, array: HostArray, *, dtype: str = "") -> None: ...
 
@@ -74,11 +74,6 @@ class GradientBuckets:
         self._is_in_backward = False
         self._sums: list[Future[None]] = []  # of the first buckets, in their order
         self._failure: BaseException | None = None
-
-    @property
-    def bucket_sizes(self) -> list[int]:
-        """Elements of each bucket, in the order in which they are reduced."""
-        return [bucket.flat.numel() - len(bucket.parameters) for bucket in self._buckets]
 
     @property
     def is_on_accelerator(self) -> bool:

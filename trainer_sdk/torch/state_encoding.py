@@ -72,7 +72,7 @@ class StateEncoder:
             case list():
                 return self._items(value, path)
             case set() | frozenset():
-                return {"set": self._items(sorted(value), path)}
+                return {"set": self._items(_in_order(value, path), path)}
             case _:
                 raise UsageError(
                     f"{path}: {type(value).__name__} cannot travel between trainers; keep numbers, strings, tensors, "
@@ -118,6 +118,17 @@ class StateEncoder:
         carrier = _CARRIERS.get(str(held.dtype).removeprefix("torch."))
         array: HostArray = (copy.view(carrier[0]) if carrier else copy).numpy()
         return array
+
+
+def _in_order(values: Iterable[Any], path: str) -> list[Any]:
+    """The same at every rank."""
+    try:
+        return sorted(values)
+    except TypeError as error:
+        raise UsageError(
+            f"{path}: is a set whose values have no order ({error}), so it would not be the same at all trainers; keep "
+            "a list there, or values of one kind"
+        ) from error
 
 
 @cache
