@@ -10,6 +10,7 @@ import json
 import math
 import pickle
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -23,10 +24,27 @@ from trainer_sdk.torch.record_source import size_of
 BatchNumbers = dict[int, dict[str, float]]  # by batch: what the script's function returned of it
 
 
+TOLD_BREAKS: Final = 2
+"""So many times in a row the group breaks in an evaluation before that is told: each join or loss breaks one."""
 _BROKEN: Final = (
-    "edl: evaluate(): the group broke in it ({}); this trainer evaluates the rest by itself. If this comes with each "
-    "evaluation, some trainers do not call it: call it at all of them, not under `if session.is_leader`\n"
+    "edl: evaluate(): the group broke in it {} times in a row ({}); this trainer evaluates the rest by itself. If this "
+    "goes on, some trainers do not call it: call it at all of them, not under `if session.is_leader`\n"
 )
+
+
+class EvaluationBreaks:
+    """Counts for each evaluation of a script how often in a row the group broke in it; standard error tells it."""
+
+    def __init__(self) -> None:
+        self._in_a_row: Counter[str] = Counter()
+
+    def count(self, evaluation: str, broke: StepAborted | None) -> None:
+        if broke is None:
+            del self._in_a_row[evaluation]
+            return
+        self._in_a_row[evaluation] += 1
+        if (times := self._in_a_row[evaluation]) >= TOLD_BREAKS:
+            sys.stderr.write(_BROKEN.format(times, broke))
 
 
 class EvaluationBatches:
@@ -35,6 +53,7 @@ class EvaluationBatches:
     def __init__(self, dataset: Any, batch_size: int, options: Mapping[str, Any]) -> None:
         self._dataset, self._batch_size, self._options = dataset, batch_size, options
         self._size = size_of(dataset)
+        self.name: Final = type(dataset).__name__
         self.count = -(-self._size // batch_size)
 
     def numbers(self, chosen: Iterable[int], function: Callable[[Any], Mapping[str, Any]]) -> BatchNumbers:
@@ -74,18 +93,23 @@ def evaluate_alone(batches: EvaluationBatches, function: Callable[[Any], Mapping
 
 
 def evaluate_together(
-    batches: EvaluationBatches, function: Callable[[Any], Mapping[str, Any]], steps: GroupSteps
+    batches: EvaluationBatches,
+    function: Callable[[Any], Mapping[str, Any]],
+    steps: GroupSteps,
+    breaks: EvaluationBreaks,
 ) -> dict[str, float]:
-    """The same sums, each rank having evaluated its part of the batches; standard error tells when the group broke."""
+    """The same sums, each rank having evaluated its part of the batches, and more of them where the group broke."""
+    broke: StepAborted | None = None
     numbers = batches.numbers(range(steps.rank, batches.count, steps.size), function)
     try:
         texts = steps.gather(json.dumps([[batch, held] for batch, held in numbers.items()]).encode())
         for text in texts:
             numbers |= dict(json.loads(text))
     except StepAborted as error:
-        sys.stderr.write(_BROKEN.format(error))
+        broke = error
         missing = [batch for batch in range(batches.count) if batch not in numbers]
         numbers |= batches.numbers(missing, function)
+    breaks.count(f"{batches.name} {getattr(function, '__qualname__', type(function).__name__)}", broke)
     return _sums(numbers)
 
 

@@ -26,7 +26,13 @@ from trainer_sdk.group.group_steps import GroupSteps
 from trainer_sdk.group.port import StepShare
 from trainer_sdk.session import Session
 from trainer_sdk.torch.data_digest import digest_of
-from trainer_sdk.torch.evaluation import EvaluationBatches, evaluate_alone, evaluate_together, evaluating
+from trainer_sdk.torch.evaluation import (
+    EvaluationBatches,
+    EvaluationBreaks,
+    evaluate_alone,
+    evaluate_together,
+    evaluating,
+)
 from trainer_sdk.torch.micro_batches import MicroBatch, micro_batches
 from trainer_sdk.torch.model_buffers import class_of
 from trainer_sdk.torch.record_fetcher import Keys, RecordFetcher
@@ -57,6 +63,7 @@ class GroupLoader:
         self._parts_of: Final = partial(micro_batches, size=micro_batch, has_norm=_has_norm(replica.modules))
         self._context: Final = multiprocessing_context
         self._step = StepInHand(steps, replica)
+        self._breaks: Final = EvaluationBreaks()
         self._next: StepShare | None = None  # asked for, and not begun
         self._part: MicroBatch | None = None  # given to the script, whose backward pass has not come
         self._epoch: int | None = None  # the one that `epochs` has given
@@ -154,7 +161,7 @@ class GroupLoader:
         batches = EvaluationBatches(dataset, batch_size, options)
         with evaluating(self._replica.modules):
             if self.has_stepped:
-                return evaluate_together(batches, function, self._steps)
+                return evaluate_together(batches, function, self._steps, self._breaks)
             return evaluate_alone(batches, function)
 
     def stop(self) -> None:
