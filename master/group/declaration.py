@@ -1,7 +1,8 @@
-"""Declaration of a group's job: data set with the global batch, and the digest of what is equal on all ranks.
+"""Declaration of a group's job: data set with the global batch, and the layout, which is equal on all ranks.
 
 The first one is recorded, and later ones are compared with it.  A refusal names the field and what to do.  The number
-of epochs belongs to a start of the job: it may be another one while no trainer is there that declared the old (98).
+of epochs and the settings of the replica belong to a start of the job: they may be others while no trainer is there
+that declared the old ones (98, ADR 0273).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from master.api.identities import DatasetSpec
 from master.api.messages.from_members import Declare
 from master.api.messages.to_members import Declared, Refused
 from master.api.positions import MAX_POSITION
+from master.api.replica_layout import compare_layouts
 from master.group.group_state import GroupState, GroupTurn, Replica
 from master.job.domain.durable_records import DatasetRecord, RecordDataset
 from master.job.domain.effects import Persist
@@ -30,10 +32,10 @@ def is_same_order(one: DatasetSpec, other: DatasetSpec) -> bool:
 def handle_declare(turn: GroupTurn, replica: Replica, message: Declare) -> None:
     """Answered Declared once it is durable, or Refused at once (persist before reply).
 
-    Other epochs are answered once it is known whether trainers with the old ones are still there.
+    Other epochs or settings are answered once it is known whether trainers with the old ones are still there.
     """
     state = turn.state
-    is_change = _changes_epochs(state, message)
+    is_change = _belongs_to_a_start(state, message)
     if is_change and _may_come_back(state, replica):
         turn.put(replica, declares=message)
         turn.change(has_deferred=True)
@@ -79,12 +81,17 @@ def advance(turn: GroupTurn) -> None:
         turn.change(has_deferred=False)
 
 
-def _changes_epochs(state: GroupState, message: Declare) -> bool:
-    """True for another number of epochs than the recorded one, and nothing else."""
+def _belongs_to_a_start(state: GroupState, message: Declare) -> bool:
+    """True for another number of epochs than the recorded one, or other settings of the replica, and nothing else.
+
+    With other epochs layouts are not compared: a schedule may depend on them.  A state of another form does not load.
+    """
     if state.pending_declaration is not None or state.dataset is None:
         return False
     known = state.dataset.dataset
-    return message.dataset != known and replace(message.dataset, epochs=known.epochs) == known
+    if message.dataset == known:
+        return bool(state.layout) and compare_layouts(message.layout, state.layout).is_of_settings_alone
+    return replace(message.dataset, epochs=known.epochs) == known
 
 
 def _others(state: GroupState, replica: Replica) -> tuple[Replica, ...]:
@@ -92,7 +99,7 @@ def _others(state: GroupState, replica: Replica) -> tuple[Replica, ...]:
 
 
 def _may_come_back(state: GroupState, replica: Replica) -> bool:
-    """True while it is not known of a trainer with the recorded epochs whether it still is there."""
+    """True while it is not known of a trainer with the recorded declaration whether it still is there."""
     return state.reclaim_ends is not None or any(not one.is_connected for one in _others(state, replica))
 
 
@@ -106,7 +113,7 @@ def _problem(state: GroupState, replica: Replica, message: Declare, *, is_change
     if message.tables:
         return Refused(field="tables", message="a group has no parameter servers: its trainers hold the model")
     if is_change:
-        return _problem_of_epochs(state, replica, dataset)
+        return _problem_of_start(state, replica, message)
     holds = state.pending_declaration or state.dataset
     known = holds.dataset if holds else state.head.dataset if state.head else None
     for field in ("name", "size", "epochs", "seed", "batch_size") if known else ():
@@ -114,15 +121,21 @@ def _problem(state: GroupState, replica: Replica, message: Declare, *, is_change
         if before != now:
             return Refused(field=f"dataset.{field}", message=f"is {now!r}, this job's is {before!r}. {_HINT}")
     if state.layout and message.layout != state.layout:
-        return Refused(field="layout", message=f"{_difference(message.layout, state.layout)}. {_HINT}")
+        return Refused(field="layout", message=f"{compare_layouts(message.layout, state.layout)}. {_HINT}")
     return None
 
 
-def _problem_of_epochs(state: GroupState, replica: Replica, dataset: DatasetSpec) -> Refused | None:
-    """Rule 98: not while trainers with another number train, and not below what is done."""
+def _problem_of_start(state: GroupState, replica: Replica, message: Declare) -> Refused | None:
+    """Rule 98: not while trainers with another declaration train, and not below what is done."""
     assert state.dataset is not None
+    dataset, others = message.dataset, _others(state, replica)
     before, done = state.dataset.dataset.epochs, state.head_state.state.step
-    if others := _others(state, replica):
+    if others and dataset.epochs == before:
+        difference = compare_layouts(message.layout, state.layout)
+        who = f"{others[0].key.name}, which is here, has what was"
+        how = "Run the same script on all trainers, or end all of them and start them again"
+        return Refused(field="layout", message=f"{difference}; {who}. {how}")
+    if others:
         who = f"{others[0].key.name} declared {before} and is here"
         how = "End all trainers and start them again: then epochs may be raised"
         return Refused(field="dataset.epochs", message=f"is {dataset.epochs}, and {who}. {how}")
@@ -131,11 +144,3 @@ def _problem_of_epochs(state: GroupState, replica: Replica, dataset: DatasetSpec
         told = f"is {dataset.epochs}, and the last checkpoint has done {done:,} steps, of {least} epochs"
         return Refused(field="dataset.epochs", message=f"{told}. Declare {least} or more, or start from an earlier one")
     return None
-
-
-def _difference(declared: str, known: str) -> str:
-    """Parts of the replica that are not those that the job began with; a layout is `NAME=DIGEST ...`, or a digest."""
-    mine, theirs = (dict(part.partition("=")[::2] for part in layout.split()) for layout in (declared, known))
-    names = [name for name in dict.fromkeys((*mine, *theirs)) if mine.get(name) != theirs.get(name)]
-    what = "shapes, dtypes, hyperparameters, frozen layers or device"
-    return f"{', '.join(names):.200}: not as this job's first trainer made it ({what})"

@@ -4,25 +4,31 @@
 
 It is `ReplicaState` of `group.port`: captured at a step boundary, carried to who lacks it, and put back in place, so
 that references of the script, of a compiled model and of the optimisers stay right (rules 66, 71).  Encoding stands in
-`state_encoding`.
+`state_encoding`, names of tensors in `module_names`, what is compared of a replica in `replica_layout`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-import numpy as np
 import torch
 
+from master.api.replica_layout import changed_settings
 from trainer_sdk.errors import UsageError
 from trainer_sdk.group.array_cuts import cut_rows
 from trainer_sdk.group.port import CapturedShard, CapturedState
+from trainer_sdk.torch.module_names import load_state, own_name, state_of
+from trainer_sdk.torch.replica_layout import describe_layout
 from trainer_sdk.torch.state_encoding import StateDecoder, StateEncoder
 
 STATE_VERSION: Final = 1
+_OTHER_SETTINGS: Final = (
+    "edl: the state that was loaded is of a script with other settings: {}. What was loaded counts, as after torch's "
+    "load_state_dict(); set in the loop what is to be another value from now on\n"
+)
 
 
 class StatefulPart(Protocol):
@@ -36,9 +42,8 @@ class StatefulPart(Protocol):
 class TorchReplica:
     """The replica that consists of these parts; the keys name them in messages and files.
 
-    `layout` has a digest of each part, so that a refusal can name the part that differs.  It is taken once, as the
-    script made the parts: a rank that joins later has made them alike, though its rate or its scale is not that of the
-    others any more.  It names the kind of accelerator, since two kinds round differently.
+    `layout` is taken once, as the script made the parts: a rank that joins later has made them alike, though its rate
+    or its scale is not that of the others any more.  It is in each capture.
 
     Raises UsageError for a part whose state cannot travel.
     """
@@ -48,7 +53,7 @@ class TorchReplica:
             if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
                 raise UsageError(f"{name}: {type(part).__name__} has no state_dict() and load_state_dict()")
         self._parts = dict(parts)
-        self.layout: Final = self._layout()
+        self.layout: Final = describe_layout(parts)
 
     def capture(self) -> CapturedState:
         """A copy of all parts in host memory; tensors that several names share are in it once."""
@@ -77,23 +82,33 @@ class TorchReplica:
     def _encoded(self) -> tuple[str, StateEncoder]:
         """The replica's description, and its tensors, not copied yet."""
         encoder = StateEncoder()
-        encoded = {name: encoder.encode(part.state_dict(), name) for name, part in self._parts.items()}
-        return json.dumps({"version": STATE_VERSION, "parts": encoded}), encoder
+        encoded = {name: encoder.encode(_state_of(part), name) for name, part in self._parts.items()}
+        return json.dumps({"version": STATE_VERSION, "parts": encoded, "layout": self.layout}), encoder
 
     def restore(self, captured: CapturedState) -> None:
         """Puts the state back; tensors of modules keep their place.  Raises UsageError, and changes nothing, if it is
         no state of these parts; whatever else a part raises leaves the replica torn.
+
+        Hyperparameters are those of the state; standard error tells which ones the script has made otherwise.
         """
-        states = self._decoded(captured)
+        meta = self._checked_meta(captured)
+        decoder = StateDecoder(captured.arrays, captured.dtypes)
+        states = {name: decoder.decode(state) for name, state in meta["parts"].items()}
         for name, part in self._parts.items():
             if isinstance(part, torch.nn.Module):
                 _check_module(part, states[name], name)
+            elif isinstance(part, torch.optim.Optimizer):
+                _check_groups(part, states[name], name)
         for name, part in self._parts.items():
+            if isinstance(part, torch.nn.Module):
+                load_state(part, states[name])
+                continue
             part.load_state_dict(states[name])
             if isinstance(part, torch.optim.Optimizer):
                 _keep_slots(part, states[name])
+        self._tell_settings(meta.get("layout"))
 
-    def _decoded(self, captured: CapturedState) -> dict[str, Any]:
+    def _checked_meta(self, captured: CapturedState) -> dict[str, Any]:
         try:
             meta = json.loads(captured.meta)
         except ValueError as error:
@@ -104,51 +119,46 @@ class TorchReplica:
         if not isinstance(parts, dict) or parts.keys() != self._parts.keys():
             held = sorted(parts) if isinstance(parts, dict) else parts
             raise UsageError(f"state: holds {held!r:.200}, this script replicates {sorted(self._parts)}")
-        decoder = StateDecoder(captured.arrays, captured.dtypes)
-        return {name: decoder.decode(state) for name, state in parts.items()}
+        return meta
 
-    def _layout(self) -> str:
-        parts = [f"{name}={_layout_of(part, name)}" for name, part in self._parts.items()]
-        modules = [part for part in self._parts.values() if isinstance(part, torch.nn.Module)]
-        devices = {parameter.device.type for module in modules for parameter in module.parameters()} - {"cpu"}
-        return " ".join(parts + [f"device={device}" for device in sorted(devices)])
-
-
-def _layout_of(part: StatefulPart, name: str) -> str:
-    encoder = StateEncoder()
-    encoded = encoder.encode(_as_made(part, name), name)
-    shapes = {path: [str(np.dtype(one.dtype)), *one.shape] for path, one in encoder.shapes.items()}
-    kind = f"{type(part).__module__}.{type(part).__qualname__}"
-    text = json.dumps([STATE_VERSION, kind, encoded, shapes, encoder.dtypes], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    def _tell_settings(self, layout: object) -> None:
+        """Standard error tells hyperparameters of the script that the state of that layout has otherwise."""
+        if not isinstance(layout, str):
+            return  # a release before the layout was kept
+        loaded = [name for name, part in self._parts.items() if not isinstance(part, torch.nn.Module)]
+        texts = [text for name, text in changed_settings(self.layout, layout) if name.partition(".")[0] in loaded]
+        if texts:
+            sys.stderr.write(_OTHER_SETTINGS.format("; ".join(texts)))
 
 
-def _as_made(part: StatefulPart, name: str) -> Any:
-    """State that must be equal on every rank before training: names and hyperparameters, not the values of tensors."""
-    if isinstance(part, torch.nn.Module):
-        trained = [name for name, parameter in part.named_parameters() if parameter.requires_grad]
-        return {"state": part.state_dict(), "trained": trained}
-    if isinstance(part, torch.optim.Optimizer):
-        return part.state_dict()["param_groups"]  # slots come with the first step
-    if not isinstance(part, torch.optim.lr_scheduler.LRScheduler | torch.amp.GradScaler):
-        StateEncoder().encode(part.state_dict(), name)  # refused now, if at all
-        return None  # of the script's own: its values may be anything
-    return part.state_dict()
+def _state_of(part: StatefulPart) -> Any:
+    return state_of(part) if isinstance(part, torch.nn.Module) else part.state_dict()
 
 
 def _check_module(module: Any, state: Mapping[str, Any], part: str) -> None:
-    mine = module.state_dict()
-    if different := sorted(mine.keys() ^ state.keys()):
+    mine = state_of(module)
+    states = {own_name(key): value for key, value in state.items()}
+    if different := sorted(mine.keys() ^ states.keys()):
         raise UsageError(
             f"{part}.{different[0]}: only one of state and model has it; run the same script on all trainers"
         )
     for name, held in mine.items():
-        given = state[name]
+        given = states[name]
         if isinstance(held, torch.Tensor) and (held.shape, held.dtype) != (given.shape, given.dtype):
             raise UsageError(
                 f"{part}.{name}: {given.dtype} {tuple(given.shape)} in the state, {held.dtype} {tuple(held.shape)} in "
                 "the model; run the same script on all trainers"
             )
+
+
+def _check_groups(optimizer: Any, state: Mapping[str, Any], part: str) -> None:
+    given = [len(group["params"]) for group in state["param_groups"]]
+    mine = [len(group["params"]) for group in optimizer.param_groups]
+    if given != mine:
+        raise UsageError(
+            f"{part}: its groups have {given} parameters in the state, and {mine} in this script; make them as the "
+            "script did that the state is of"
+        )
 
 
 def _keep_slots(optimizer: Any, state: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from trainer_sdk.errors import UsageError
 from trainer_sdk.session import Session
 from trainer_sdk.torch.gradient_buckets import GradientBuckets
 from trainer_sdk.torch.model_buffers import ModelBuffers
+from trainer_sdk.torch.module_names import own_name, parameter_names, state_of
 from trainer_sdk.torch.replica_state import StatefulPart, TorchReplica
 from trainer_sdk.torch.step_gate import StepGate, check_schedules
 from trainer_sdk.torch.tensor_digest import digest_tensors
@@ -78,10 +79,10 @@ class TrainingReplica(TorchReplica):
         tensors: dict[str, Any] = {}
         for name, part in self._parts.items():
             if isinstance(part, torch.nn.Module):
-                same = {key for key, _ in part.named_parameters(remove_duplicate=False)}
+                same = {key for key, _ in parameter_names(part, remove_duplicate=False)}
                 if name in self._synced:
-                    same |= {key for key, _ in part.named_buffers(remove_duplicate=False)}
-                tensors.update({f"{name}.{key}": one for key, one in part.state_dict().items() if key in same})
+                    same |= {own_name(key) for key, _ in part.named_buffers(remove_duplicate=False)}
+                tensors.update({f"{name}.{key}": one for key, one in state_of(part).items() if key in same})
             elif isinstance(part, torch.optim.Optimizer):
                 tensors.update(_slots(part, name))
         return digest_tensors({key: one for key, one in tensors.items() if isinstance(one, torch.Tensor)})

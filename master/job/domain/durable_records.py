@@ -189,7 +189,7 @@ class RecordQuarantine:
 class RecordDataset:
     """data set record = `old`, or none recorded yet  ->  data set and tables := these.
 
-    `old` is of a group alone, and differs in epochs and layout (rule 98).
+    `old` is of a group alone, and differs in epochs or layout (rule 98).
     """
 
     record: DatasetRecord

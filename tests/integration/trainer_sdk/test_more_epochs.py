@@ -1,4 +1,4 @@
-"""A script that runs alone starts again in its checkpoint folder: the same epochs, more, fewer, after a stop (98)."""
+"""A script that runs alone starts again in its checkpoint folder: more epochs, fewer, another rate (98)."""
 
 import json
 
@@ -10,7 +10,7 @@ from tests.integration.trainer_sdk.test_session import run_alone
 pytestmark = pytest.mark.torch
 
 SCRIPT = """
-import json, sys
+import json, os, sys
 import torch
 from torch.utils.data import TensorDataset
 import trainer_sdk as edl
@@ -18,8 +18,8 @@ import trainer_sdk.torch as edl_torch
 
 epochs, stop_after = int(sys.argv[1]), int(sys.argv[2])
 records = TensorDataset(torch.randn(20, 3), torch.arange(20))
-model = torch.nn.Linear(3, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model = torch.nn.Linear(3, int(os.environ.get("WIDTH", "1")))
+optimizer = torch.optim.SGD(model.parameters(), lr=float(os.environ.get("RATE", "0.1")))
 trained, finals = [], []
 with edl.open() as session:
     edl_torch.replicate(session, model, optimizer)
@@ -34,12 +34,16 @@ with edl.open() as session:
             optimizer.step()
             optimizer.zero_grad()
             trained.append((epoch, numbers.tolist()))
+            if loader.has_stepped and loader.step == int(os.environ.get("DIES_AFTER", "-1")):
+                loader._steps.checkpoint()
+                os._exit(9)
             if loader.step == stop_after:
                 loader.stop()
                 break
         if loader.step == stop_after:
             break
-print(json.dumps({"trained": trained, "finals": finals, "ended": session.has_ended, "step": loader.step}))
+print(json.dumps({"trained": trained, "finals": finals, "ended": session.has_ended, "step": loader.step,
+    "rate": optimizer.param_groups[0]["lr"]}))
 """
 
 
@@ -49,8 +53,10 @@ def start(tmp_path):
     script, folder = tmp_path / "script.py", tmp_path / "checkpoints"
     script.write_text(SCRIPT)
 
-    def run(epochs, stop_after=-1):
-        done = run_alone(tmp_path, str(script), str(epochs), str(stop_after), EDL_CHECKPOINT_URI=str(folder))
+    def run(epochs, stop_after=-1, **variables):
+        variables["EDL_CHECKPOINT_URI"] = str(folder)
+        done = run_alone(tmp_path, str(script), str(epochs), str(stop_after), **variables)
+        run.stderr = done.stderr
         return (json.loads(done.stdout), "") if done.returncode == 0 else ({}, done.stderr)
 
     run.folder = folder
@@ -112,3 +118,16 @@ def test_script_may_stop_before_it_has_trained_a_step(start):
     assert (again["trained"], again["step"], again["finals"], again["ended"]) == ([], 4, [4], True)
     head = read_checkpoint(str(start.folder)).head
     assert (head.step, head.state.is_stopped, head.dataset.epochs) == (4, True, 3)
+
+
+def test_script_with_another_rate_trains_on_from_its_checkpoint(start):
+    """What was loaded counts, as in torch, and is told; another shape is refused by its name (ADR 0273)."""
+    start(2, DIES_AFTER="2")
+    _, error = start(2, WIDTH="4")
+    assert "model.weight: torch.float32 (1, 3) in the state, torch.float32 (4, 3) in the model" in error
+    rest, _ = start(2, RATE="0.5")
+    assert (rest["step"], rest["rate"]) == (6, 0.1)
+    assert sorted(order(rest["trained"])) == [0, 1]
+    assert "edl: the state that was loaded is of a script with other settings: optimizer.0.lr is 0.5, and was 0.1." in (
+        start.stderr
+    )

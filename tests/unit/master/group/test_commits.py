@@ -14,7 +14,7 @@ from master.api.messages.generations import CopyFailed, CopyWanted, GroupEnded, 
 from master.api.messages.to_members import OfferAnswered, Refused
 from master.api.positions import PositionSet
 from master.job.domain.durable_records import SECOND
-from tests.unit.master.group.group_driver import SPEC, STEPS, GroupDriver, key, offer_of, registration, training
+from tests.unit.master.group.group_driver import SPEC, STEPS, offer_of, registration, training
 
 
 def answer_of(answers):
@@ -187,17 +187,6 @@ def test_another_layout_is_refused():
     driver.say(first, registration(first, generation=1))
     (answer,) = driver.say(first, Declare(dataset=SPEC, layout="other"))
     assert (type(answer), answer.field) == (Refused, "layout")
-
-
-def test_parts_that_differ_are_named():
-    """A script that sets another rate, or has no schedule, is told so; the model is as it was."""
-    driver = GroupDriver().start()
-    driver.say(key("t0"), registration(key("t0")))
-    driver.say(key("t0"), Declare(dataset=SPEC, layout="model=1 optimizer=2 schedule=3"))
-    second = key("t1")
-    driver.say(second, registration(second))
-    (answer,) = driver.say(second, Declare(dataset=SPEC, layout="model=1 optimizer=9"))
-    assert answer.message.startswith("optimizer, schedule: not as this job's first trainer made it")
 
 
 # ---- the end --------------------------------------------------------------------------------------------------------

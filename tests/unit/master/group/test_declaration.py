@@ -1,4 +1,4 @@
-"""Other epochs at a new start of a group's job (rule 98), and a stop that holds until more are declared (97)."""
+"""Other epochs and settings at a new start of a group's job (rule 98), and a stop that holds until more are there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from master.api.messages.from_members import Declare, Failed
 from master.api.messages.generations import GroupEnded, GroupPhase, StateId
 from master.api.messages.to_members import Declared, Refused
 from master.api.positions import EMPTY
-from tests.unit.master.group.group_driver import SPEC, STEPS, key, offer_of, registration, training
+from master.api.replica_layout import LayoutDifference, compare_layouts, layout_text
+from tests.unit.master.group.group_driver import SPEC, STEPS, GroupDriver, key, offer_of, registration, training
+
+FORM = {"model.weight": "float32[2,3]", "optimizer": "SGD"}
+SETTINGS = {"model": "Net", "optimizer.0.lr": "0.1", "optimizer.0.weight_decay": "0.0"}
 
 
 def of_epochs(epochs: int) -> Declare:
@@ -145,6 +149,104 @@ def test_a_stop_holds_until_more_epochs_are_declared():
     driver.pass_time(1.5)
     assert driver.record.head.state == StateId(lineage=driver.state.number, generation=1, step=3)
     assert (phase(driver), group.status(driver.state, driver.now).stopped_at) == (JobPhase.TRAINING, None)
+
+
+# ---- the replica ----------------------------------------------------------------------------------------------------
+
+
+def started(recorded=""):
+    """A group of one that has declared this layout, or FORM and SETTINGS, and has committed a step."""
+    driver, first = GroupDriver().start(), key("t0")
+    driver.say(first, registration(first))
+    driver.say(first, Declare(dataset=SPEC, layout=recorded or layout_text(FORM, SETTINGS)))
+    driver.pass_time(1.5)
+    driver.progress(first, 1, 3)
+    driver.offer(first, 3, 1)
+    assert driver.record.number == 1
+    return driver, first
+
+
+def declare(driver, layout, name="t1"):
+    """A new trainer declares it; what it is answered."""
+    member = key(name)
+    driver.say(member, registration(member))
+    return driver.say(member, Declare(dataset=SPEC, layout=layout))
+
+
+def with_rate(rate):
+    return layout_text(FORM, SETTINGS | {"optimizer.0.lr": rate, "model": "Renamed"})
+
+
+def test_other_settings_are_refused_while_a_trainer_is_there_that_has_the_old():
+    """The answer names them, and who has others (ADR 0273)."""
+    driver, _ = started()
+    (answer,) = declare(driver, with_rate("0.2"))
+    assert (type(answer), answer.field) == (Refused, "layout")
+    assert answer.message.startswith(
+        "model is Renamed, and was Net; optimizer.0.lr is 0.2, and was 0.1; t0, which is here, has what was. Run the "
+    )
+
+
+def test_other_settings_begin_with_a_new_start():
+    """Once nobody is there that could come back; all trainers of this start have them, under each master."""
+    driver, first = started()
+    driver.break_stream(first)
+    assert declare(driver, with_rate("0.2")) == []
+    driver.pass_time(30)
+    assert driver.told(Declared, key("t1")) == [Declared(dataset=SPEC, tables=())]
+    assert driver.durable.dataset.layout == with_rate("0.2")
+    driver.pass_time(1.5)
+    assert driver.record.head.state.step == 3
+    (answer,) = declare(driver, layout_text(FORM, SETTINGS), "t2")
+    assert answer.message.startswith("model is Net, and was Renamed; optimizer.0.lr is 0.1, and was 0.2; t1, which is")
+    driver.start()
+    driver.say(key("t1"), registration(key("t1"), generation=driver.record.number))
+    (answer,) = declare(driver, with_rate("0.2"), "t3")
+    assert isinstance(answer, Declared)
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        (
+            FORM | {"model.weight": "float32[5,3]"},
+            "model.weight is float32[5,3], and was float32[2,3]. Declare the same",
+        ),
+        (FORM | {"schedule": "StepLR"}, "schedule is new (StepLR). Declare the same"),
+        ({"optimizer": "SGD"}, "model.weight is missing, and was float32[2,3]. Declare the same"),
+        (
+            {f"model.{number}": "float32[1]" for number in range(9)},
+            "model.0 is new (float32[1]); model.1 is new (float32[1]); model.2 is new (float32[1]) (and 8 more). ",
+        ),
+    ],
+)
+def test_another_form_is_refused_at_once(form, message):
+    """No checkpoint of the job could be loaded; the answer names the first entries."""
+    driver, first = started()
+    driver.break_stream(first)
+    (answer,) = declare(driver, layout_text(form, SETTINGS))
+    assert (type(answer), answer.field) == (Refused, "layout")
+    assert answer.message.startswith(message)
+
+
+def test_job_that_an_earlier_release_declared_goes_on():
+    """Its layout has digests of whole parts, which say nothing of what differs; a state that does not fit is refused
+    by the trainer that loads it.
+    """
+    driver, first = started("model=0123456789abcdef optimizer=0123456789abcdef device=cuda")
+    (answer,) = declare(driver, with_rate("0.2"))
+    assert answer.message.startswith("the replica is described by another release of EDL; t0, which is here")
+    driver.break_stream(first)
+    driver.pass_time(30)
+    assert Declared(dataset=SPEC, tables=()) in declare(driver, with_rate("0.2"), "t2")
+    assert driver.durable.dataset.layout == with_rate("0.2")
+
+
+@pytest.mark.parametrize("text", ["a b", "x=1:2~", "\n", "ü"])
+def test_entries_of_any_text_come_back(text):
+    known = layout_text({text: text}, {text: text})
+    assert compare_layouts(known, known) == LayoutDifference()
+    assert compare_layouts(layout_text({text: "1"}, {text: text}), known).form == (f"{text} is 1, and was {text}",)
 
 
 @pytest.mark.parametrize("older", [0, 1])

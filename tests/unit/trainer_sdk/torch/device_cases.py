@@ -235,7 +235,7 @@ def test_device_is_part_of_the_layout():
     with_device, without = (
         TorchReplica({"model": nn.Linear(2, 2).to(device)}).layout for device in (DEVICE, torch.device("cpu"))
     )
-    assert with_device == f"{without} device={DEVICE.type}"
+    assert with_device == f"{without} device:{DEVICE.type}"
 
 
 def test_members_that_come_late_or_with_other_weights_agree_on_the_device():

@@ -45,6 +45,19 @@ class RandomNumbers:
         random.setstate(state_dict["python"])
 
 
+class Remembers:
+    """A part of the script's own, with this state."""
+
+    def __init__(self, state):
+        self.state = state
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state_dict):
+        self.state = state_dict
+
+
 class Tied(nn.Module):
     """Embedding and output share their weights."""
 
@@ -228,21 +241,6 @@ def test_random_numbers_of_all_three_generators_repeat():
     assert draw() == first
 
 
-def test_the_layout_is_that_of_the_script_and_not_of_its_progress():
-    """A joiner's layout equals that of a trained replica; another rate, shape, frozen layer or part differs."""
-    make = OPTIMIZERS["adam"], SCHEDULES["cosine"]
-    source = whole(1, *make)
-    layout = TorchReplica(source).layout
-    assert TorchReplica(whole(2, *make)).layout == layout
-    other_rate = whole(1, lambda p: optim.Adam(p, lr=0.02, amsgrad=True), make[1])
-    thawed = whole(1, *make)
-    thawed["model"][0].bias.requires_grad_(True)
-    wider = whole(1, *make) | {"model": nn.Linear(4, 7)}
-    fewer = {name: part for name, part in whole(1, *make).items() if name != "scaler"}
-    layouts = [TorchReplica(parts).layout for parts in (other_rate, thawed, wider, fewer)]
-    assert len({layout, *layouts}) == 5
-
-
 def test_a_state_of_another_model_is_refused_before_anything_changes():
     """The message names the tensor; the replica is as it was."""
     model = nn.Linear(4, 2)
@@ -255,6 +253,67 @@ def test_a_state_of_another_model_is_refused_before_anything_changes():
         replica.restore(captured)
     assert torch.equal(model.weight, before)
     assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_hyperparameters_of_the_state_count_and_those_of_the_script_are_told(capsys):
+    """As after torch's load_state_dict; a state whose maker did not say its own tells nothing (ADR 0273)."""
+
+    def parts(rate):
+        model = nn.Linear(4, 2)
+        optimizer = optim.SGD(model.parameters(), lr=rate)
+        return {"model": model, "optimizer": optimizer, "schedule": schedules.StepLR(optimizer, step_size=3)}
+
+    earlier = TorchReplica(parts(0.1)).capture()
+    now = parts(0.5)
+    replica = TorchReplica(now)
+    replica.restore(earlier)
+    assert now["optimizer"].param_groups[0]["lr"] == 0.1
+    told = capsys.readouterr().err
+    assert "optimizer.0.lr is 0.5, and was 0.1; " in told
+    assert "schedule.base_lrs is [0.5], and was [0.1]" in told
+    assert "set in the loop" in told
+    without = {key: value for key, value in json.loads(earlier.meta).items() if key != "layout"}
+    for silent in (json.dumps(without), replica.capture().meta):
+        replica.restore(type(earlier)(arrays=earlier.arrays, meta=silent))
+        assert capsys.readouterr().err == ""
+
+
+def test_state_of_an_optimizer_with_other_groups_is_refused_before_anything_changes():
+    """torch's own error comes while parts are loaded already."""
+    model = nn.Linear(4, 2)
+    captured = TorchReplica({"model": model, "optimizer": optim.SGD(model.parameters(), lr=0.1)}).capture()
+    other = nn.Linear(4, 2)
+    before = other.weight.detach().clone()
+    optimizer = optim.SGD([{"params": [one]} for one in other.parameters()], lr=0.1)
+    with pytest.raises(UsageError, match=r"optimizer: its groups have \[2\] parameters in the state, and \[1, 1\]"):
+        TorchReplica({"model": other, "optimizer": optimizer}).restore(captured)
+    assert torch.equal(other.weight, before)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, as its compiler is imported
+def test_state_goes_from_a_compiled_model_to_one_that_is_not_and_back():
+    """Names are those of the module that was compiled; files of earlier releases have the compiled names (ADR 0274)."""
+
+    def compiled(seed):
+        model = network(seed)
+        model[3] = torch.compile(model[3], backend="eager")
+        return torch.compile(model, backend="eager")
+
+    source, plain = compiled(1), network(2)
+    captured = TorchReplica({"model": source}).capture()
+    assert set(captured.arrays) == {f"model.{name}" for name in plain.state_dict()}
+    TorchReplica({"model": plain}).restore(captured)
+    assert torch.equal(plain[3].weight, source.state_dict()["_orig_mod.3._orig_mod.weight"])
+    other = compiled(3)
+    TorchReplica({"model": other}).restore(TorchReplica({"model": plain}).capture())
+    assert torch.equal(other.state_dict()["_orig_mod.3._orig_mod.weight"], plain[3].weight)
+
+    meta = json.loads(captured.meta)
+    pairs = meta["parts"]["model"]["dict"]
+    meta["parts"]["model"]["dict"] = [[f"_orig_mod.{name}", held] for name, held in pairs]
+    for model in (network(4), compiled(4)):
+        TorchReplica({"model": model}).restore(type(captured)(arrays=captured.arrays, meta=json.dumps(meta)))
+        assert torch.equal(model.state_dict()[next(iter(model.state_dict()))], plain[0].weight)
 
 
 @pytest.mark.parametrize(
@@ -288,6 +347,8 @@ def test_a_value_that_would_need_a_pickle_is_refused_by_its_path():
 
     with pytest.raises(UsageError, match=r"odd\.hooks\.0: builtin_function_or_method cannot travel"):
         TorchReplica({"odd": Odd()})
+    with pytest.raises(UsageError, match=r"own\.seen: is a set whose values have no order \('<' not supported"):
+        TorchReplica({"own": Remembers({"seen": {1, "a"}})})
     with pytest.raises(UsageError, match="loss: function has no state_dict"):
         TorchReplica({"loss": nn.functional.mse_loss})
     with pytest.raises(UsageError, match="has no shape yet"):

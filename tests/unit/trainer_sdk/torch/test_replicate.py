@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="LEFT OUT: torch is not installed (m
 from tests.harness.torch_parts import DATASET, STEPS, parts, run_parts  # noqa: E402
 from tests.harness.torch_training import Records  # noqa: E402
 from trainer_sdk import torch as edl_torch  # noqa: E402
+from trainer_sdk.torch.training_replica import TrainingReplica  # noqa: E402
 
 nn, optim = torch.nn, torch.optim
 pytestmark = pytest.mark.timeout(60)
@@ -217,6 +218,29 @@ def test_several_models_and_optimizers_train_on_one_loss():
     generator, _, first, _ = run_parts(two_models, round_two, micro_batch=2)
     assert {int(slot["step"]) for slot in first.state_dict()["state"].values()} == {STEPS}
     assert generator.weight.grad is None
+
+
+def compiled():
+    model, optimizer = parts()
+    return torch.compile(model, backend="eager"), optimizer
+
+
+def round_compiled(loader, x, y, model, optimizer):
+    loader.backward(nn.functional.cross_entropy(model(x), y))
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, as its compiler is imported
+def test_compiled_model_trains_as_the_one_that_was_compiled():
+    """Its state, and what trainers compare of it, have the names of that one (ADR 0274)."""
+    model, optimizer = run_parts(compiled, round_compiled, micro_batch=2)
+    plain, _ = run_parts(parts, round_compiled, micro_batch=2)
+    for name, one in plain.state_dict().items():
+        assert torch.equal(one, model.state_dict()[f"_orig_mod.{name}"])
+    replica = TrainingReplica({"model": model, "optimizer": optimizer})
+    assert {f"model.{name}" for name in plain.state_dict()} <= replica.digests().keys()
+    replica.buckets.close()
 
 
 def test_parameter_that_an_optimizer_gets_later_is_refused():
