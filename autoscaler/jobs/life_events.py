@@ -34,6 +34,14 @@ class TrainerFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerRefused:
+    """A trainer ended that its master had refused beside others, which train on.  `reason`: the master's words."""
+
+    pod: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchesCompleted:
     """Batches have been completed since the last observation."""
 
@@ -79,6 +87,7 @@ class PodsObserved:
 LifeEvent = (
     TrainerEnded
     | TrainerFailed
+    | TrainerRefused
     | BatchesCompleted
     | EndReached
     | GivenUp

@@ -12,7 +12,8 @@ Two count against that limit.  `_count_failure` here counts every trainer that e
 (`master.job.trainers.trainer_loss.handle_failed`, of a group `master.group.suspects.handle_failed`) counts scripts that
 raised.  Whichever reaches the limit first fails the job.  The master is polled before an end is counted here, so for a
 script that raises while it trains the master's verdict usually comes first, as `GivenUp`.  Kills, exits without an
-exception and scripts that raise before they have connected are counted here alone.
+exception and scripts that raise before they have connected are counted here alone.  A trainer that its master refused
+while others train, for its script is another one, is counted by neither: new trainers pause for longer and longer.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ from autoscaler.jobs.life_events import (
     SuspendRequested,
     TrainerEnded,
     TrainerFailed,
+    TrainerRefused,
 )
-from autoscaler.jobs.restart_policy import pause_s
+from autoscaler.jobs.restart_policy import LONGEST_REFUSED_PAUSE_S, pause_s, refused_pause_s
 from autoscaler.manifests.api_types import RunPolicy
 
 FINISHING_S: Final = 60.0
@@ -47,6 +49,9 @@ terminated.
 
 DIAGNOSIS_LIMIT_S: Final = 2.0
 """Time limit for finding out why a trainer ended; the job's master is polled once more."""
+
+FORGOTTEN_AFTER_S: Final = 2 * LONGEST_REFUSED_PAUSE_S
+"""After so long without one more refusal the next one is the first again."""
 
 STOP_ORDER: Final = (Role.TRAINER, Role.SERVER, Role.MASTER)
 
@@ -96,6 +101,8 @@ class Life:
     advances: int = 0
     advances_at_failure: int = 0
     hold_until_s: float = 0.0
+    refusals: int = 0  # of trainers beside others that train, in a row
+    refused_at_s: float = 0.0
     stopped_role_count: int = 0  # how many roles of STOP_ORDER have been told to leave
 
     @property
@@ -146,6 +153,8 @@ def handle(life: Life, event: LifeEvent, now_s: float) -> LifeTransition:
             return LifeTransition(life=replace(life, hold_until_s=max(life.hold_until_s, now_s + DIAGNOSIS_LIMIT_S)))
         case TrainerFailed():
             return _count_failure(life, event, now_s) if life.stage is LifeStage.ACTIVE else LifeTransition(life=life)
+        case TrainerRefused():
+            return _count_refusal(life, event, now_s) if life.stage is LifeStage.ACTIVE else LifeTransition(life=life)
         case BatchesCompleted():
             return LifeTransition(life=replace(life, advances=life.advances + 1))
         case EndReached():
@@ -179,6 +188,19 @@ def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> LifeTransi
     outlook = f"{outlook}; a new trainer starts {following}"
     announced = Announce(reason="TrainerFailed", message=f"{message}\n{outlook}")
     return LifeTransition(life=replace(life, hold_until_s=now_s + pause), effects=(announced,))
+
+
+def _count_refusal(life: Life, event: TrainerRefused, now_s: float) -> LifeTransition:
+    """Pause new trainers: they are of the same template, so the next one would be refused as well."""
+    is_in_a_row = life.refusals > 0 and now_s - life.refused_at_s <= FORGOTTEN_AFTER_S
+    refusals = 1 + (life.refusals if is_in_a_row else 0)
+    pause = refused_pause_s(refusals)
+    message = (
+        f"trainer {event.pod} is refused, and the others train on: {event.reason}\n"
+        f"it does not count against backoffLimit; a new trainer starts in {pause:.0f} s"
+    )
+    life = replace(life, refusals=refusals, refused_at_s=now_s, hold_until_s=max(life.hold_until_s, now_s + pause))
+    return LifeTransition(life=life, effects=(Announce(reason="TrainerRefused", message=message),))
 
 
 def _begin_finishing(life: Life, event: EndReached, now_s: float) -> LifeTransition:

@@ -37,6 +37,15 @@ class TrainerEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedTrainer:
+    """A trainer that a group's master refused beside others that train.  `process`: tells its processes apart."""
+
+    name: str
+    process: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgress:
     """Positions of the whole job (all epochs).  `done` includes `committed`, which is what a checkpoint holds."""
 
@@ -84,6 +93,7 @@ class JobProgress:
     reworked_earlier: int = 0  # re-worked positions under earlier masters
     generation: int = 0  # of a group
     ledger: tuple[TrainerEntry, ...] = ()  # of all trainers that the master knows
+    refused: tuple[RefusedTrainer, ...] = ()  # of a group: the last refusal of each trainer
 
     @property
     def is_complete(self) -> bool:
@@ -175,6 +185,10 @@ def progress_of(status: JobStatus) -> JobProgress:
         metrics=tuple(sorted(_mean_metrics(status.members).items())),
         generation=status.generation,
         ledger=tuple(_entry(one) for one in status.members if one.role is MemberRole.TRAINER),
+        refused=tuple(
+            RefusedTrainer(name=one.member, process=one.process, reason=shortened(one.message))
+            for one in status.refusals
+        ),
     )
 
 

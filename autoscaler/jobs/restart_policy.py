@@ -60,6 +60,17 @@ STEADY_AFTER_S: Final = 10.0
 """Run time after which a process counts as started; its next failure is counted as the first."""
 
 
+LONGEST_REFUSED_PAUSE_S: Final = 300.0
+
+
 def pause_s(failures: int) -> float:
     """Pause before a restart, by the number of failures in a row: 0, 1, 2, 4, ... up to 30 s."""
     return 0.0 if failures <= 1 else min(LONGEST_PAUSE_S, 2.0 ** (min(failures, 10) - 2))
+
+
+def refused_pause_s(refusals: int) -> float:
+    """Pause before a new trainer, by the number of refused ones in a row: 5, 10, 20, ... up to 300 s.
+
+    Nothing but another script or image ends it, and each try costs a pod.
+    """
+    return min(LONGEST_REFUSED_PAUSE_S, 5.0 * 2.0 ** (min(max(refusals, 1), 10) - 1))

@@ -26,6 +26,8 @@ UNANSWERED_LIMIT_S: Final = 15.0
 OVERDUE_INTERVALS: Final = 10
 """Checkpoints are overdue after this many times `checkpoint.everySeconds` without a commit."""
 
+MOST_NAMED: Final = 3  # refused trainers in one text
+
 _DO_NOT_DELETE: Final = "do not delete trainers or servers: they hold work that is in no checkpoint"
 _CHECK_MASTER: Final = "see the master's pod and its log (edl logs tj/NAME --master)"
 _CHECK_TRAINER: Final = "if this lasts, see its log (edl logs tj/NAME --trainer 0)"
@@ -136,7 +138,8 @@ def training_verdict(report: MasterReport) -> HealthVerdict:
         return HealthVerdict(holds=False, reason=HealthReason.STARTING, message=message)
     if progress.phase in TRAINING_PHASES:
         message = f"phase of the master: {progress.phase}"
-        message = "; ".join(filter(None, (message, progress.trainers_problem, progress.data_problem)))
+        refused = "; ".join(f"{one.name} is refused: {one.reason}" for one in progress.refused[:MOST_NAMED])
+        message = "; ".join(filter(None, (message, progress.trainers_problem, refused, progress.data_problem)))
         return HealthVerdict(holds=True, reason=HealthReason.TRAINING, message=message)
     if progress.phase is JobPhase.COMPLETE:
         return HealthVerdict(holds=False, reason=HealthReason.COMPLETE, message=progress.trained_text)

@@ -84,6 +84,16 @@ class FailureStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalStatus:
+    """A trainer whose declaration was refused while others of its group trained."""
+
+    member: MemberName
+    process: str  # tells its processes apart
+    age_s: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
     phase: JobPhase
     problem: str  # why training is stopped: no lease is granted until it is resolved; empty: no problem
@@ -122,6 +132,7 @@ class JobStatus:
     compared_digest: str = ""  # ... of each of their replicas
     compared_request: str = ""  # the last request for a comparison that is answered by it
     trainers_problem: str = ""  # of a group: trainers that hang, and that the others train on without
+    refusals: tuple[RefusalStatus, ...] = ()  # of a group: the last one of each trainer; its job trains on
     stopped_at: int | None = None  # the step after which a script ended a group's training, in head; None: none did
     resize_pause_s: float = 0.0  # of a group: how long its last change of members stopped it
 

@@ -16,11 +16,12 @@ from master.api.messages.from_members import Declare
 from master.api.messages.to_members import Declared, Refused
 from master.api.positions import MAX_POSITION
 from master.api.replica_layout import compare_layouts
-from master.group.group_state import GroupState, GroupTurn, Replica
+from master.group.group_state import GroupState, GroupTurn, RefusedMember, Replica
 from master.job.domain.durable_records import DatasetRecord, RecordDataset
 from master.job.domain.effects import Persist
 from master.job.state.trainer_failures import clear_positions
 
+REFUSED_KEPT: Final = 20
 _HINT: Final = "Declare the same, or start another job (another name and checkpoint folder)"
 
 
@@ -41,11 +42,11 @@ def handle_declare(turn: GroupTurn, replica: Replica, message: Declare) -> None:
         turn.change(has_deferred=True)
         return
     if refused := _problem(state, replica, message, is_change=is_change):
-        refusal = "" if state.dataset or state.pending_declaration else f"{refused.field}: {refused.message}"
-        turn.put(replica, refusal=refusal, declares=None, has_declared=False)
-        turn.send(replica.key, refused)
+        _refuse(turn, replica, refused)
         return
     turn.put(replica, has_declared=True, declares=None, moved_at=turn.now)
+    if any(one.member.name == replica.key.name for one in state.refused):
+        turn.change(refused=_without(state.refused, replica))
     if is_change or not state.layout:
         turn.change(layout=message.layout)
     if state.pending_declaration is not None:
@@ -56,6 +57,21 @@ def handle_declare(turn: GroupTurn, replica: Replica, message: Declare) -> None:
     record = DatasetRecord(dataset=message.dataset, layout=message.layout)
     turn.change(pending_declaration=record)
     turn.emit(Persist(write=RecordDataset(record=record, old=state.dataset)))
+
+
+def _refuse(turn: GroupTurn, replica: Replica, refused: Refused) -> None:
+    """Who is refused beside trainers that train is told of, and does not count as a failure of their job."""
+    text = f"{refused.field}: {refused.message}"
+    state = turn.state
+    turn.put(replica, refusal=text, declares=None, has_declared=False)
+    if any(one.is_connected and not one.is_lost for one in _others(state, replica)):
+        refusal = RefusedMember(member=replica.key, at=turn.now, message=text)
+        turn.change(refused=(*_without(state.refused, replica), refusal)[-REFUSED_KEPT:])
+    turn.send(replica.key, refused)
+
+
+def _without(refused: tuple[RefusedMember, ...], replica: Replica) -> tuple[RefusedMember, ...]:
+    return tuple(one for one in refused if one.member.name != replica.key.name)
 
 
 def handle_recorded(turn: GroupTurn, write: RecordDataset) -> None:

@@ -109,6 +109,15 @@ def roster_of(record: GenerationRecord | None) -> Roster:
     return Roster(current=current, before=before, both=both, listed=frozenset(current))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedMember:
+    """A process whose declaration was refused while others were there that train: it is no failure of the job."""
+
+    member: MemberKey
+    at: Instant
+    message: str
+
+
 class CopyPhase(StrEnum):
     """Stages of a commit: files of one state are offered, then the manifest is written, then head is swapped."""
 
@@ -180,6 +189,7 @@ class GroupState:
     dataset: DatasetRecord | None = None  # as recorded
     layout: str = ""  # of the replicas; empty: not declared yet
     pending_declaration: DatasetRecord | None = None
+    refused: tuple[RefusedMember, ...] = ()  # the last one of each name, until a process of it has declared alike
     record: GenerationRecord | None = None  # as recorded
     roster: Roster = field(default_factory=Roster, compare=False)  # of `record`
     widest: int = 0  # most members of a generation, under this master

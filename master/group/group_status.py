@@ -8,7 +8,15 @@ from typing import Final
 
 from master.api.group_shares import data_of
 from master.api.identities import MemberRole
-from master.api.master_status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
+from master.api.master_status import (
+    EpochStatus,
+    FailureStatus,
+    JobPhase,
+    JobStatus,
+    MemberStatus,
+    PositionCounts,
+    RefusalStatus,
+)
 from master.api.messages.generations import GroupPhase
 from master.api.positions import EMPTY, PositionSet
 from master.group import membership
@@ -84,6 +92,15 @@ def status(state: GroupState, now: Instant) -> JobStatus:
         compared_digest=compared.digest if compared else "",
         compared_request=state.comparison.answered,
         trainers_problem=_left_behind(state, now),
+        refusals=tuple(
+            RefusalStatus(
+                member=one.member.name,
+                process=one.member.incarnation,
+                age_s=_age_s(one.at, now),
+                message=one.message,
+            )
+            for one in state.refused
+        ),
         stopped_at=state.head_state.state.step if state.head_state.state.is_stopped else None,
         resize_pause_s=max((one.pause_s for one in state.members.values()), default=0.0),
     )

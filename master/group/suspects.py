@@ -24,8 +24,13 @@ PARTNER_NS: Final = 60 * SECOND
 
 
 def handle_failed(turn: GroupTurn, replica: Replica, failure: Failed) -> None:
-    """The script raised: counted once per process; failures in a row end the job (M4)."""
+    """The script raised: counted once per process; failures in a row end the job (M4).
+
+    One that was refused beside trainers that train has not failed at anything of theirs.
+    """
     state = turn.state
+    if any(one.member == replica.key for one in state.refused):
+        return
     own = [replica.state] if replica.state else []  # told just before: what others have done may be old
     in_flight = failure.positions & _blamed(state, _share_of(state, replica.key, own))
     _count(turn, replica.key, in_flight, failure.message, has_raised=True, has_worked=replica.has_worked)

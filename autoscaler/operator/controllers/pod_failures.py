@@ -24,13 +24,14 @@ from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedTask
 from autoscaler.jobs import life_events
+from autoscaler.jobs.progress import RefusedTrainer
 from autoscaler.jobs.progress_events import early_exit_problem
 from autoscaler.jobs.server_count import describe_loss, loss_of, only_copies_of
 from autoscaler.operator.controllers.job_reporter import JobReporter
 from autoscaler.operator.controllers.job_writer import JobWriter
 from autoscaler.operator.controllers.progress_poller import ProgressPoller
 from autoscaler.operator.job.job_pods import has_consistent_name, ordinal_of, role_of, uid_of
-from autoscaler.operator.job.job_record import count_server_failure, was_released
+from autoscaler.operator.job.job_record import JobRecord, count_server_failure, was_released
 from autoscaler.operator.job.node_blocklist import add_failure
 from autoscaler.operator.job.pod_termination import PodTermination, TerminationCause, termination_of
 from autoscaler.operator.store.event_recorder import JobEvent
@@ -158,12 +159,18 @@ class PodFailures:
             self._store.change(job, handled=record.handled | {end.uid})
             self._reporter.handle_departure(job, role, replace(end, cause=TerminationCause.MASTER))
             return
+        name: str = raw["metadata"]["name"]
+        refused = _refusal_of(name, record) if role is Role.TRAINER else None
+        if refused is not None and record.life.state is JobState.ACTIVE:
+            self._store.change(job, handled=record.handled | {end.uid}, refused=record.refused | {refused.process})
+            self._reporter.handle_departure(job, role, end)
+            self._store.handle(job, life_events.TrainerRefused(pod=name, reason=refused.reason))
+            return
         if self._blocks_nodes and end.node is not None:
             self._store.change(job, blocklist=add_failure(record.blocklist, end.node, now_s))
         self._store.change(job, handled=record.handled | {end.uid})
         if record.life.state is not JobState.ACTIVE:
             return  # the job has ended during the poll
-        name: str = raw["metadata"]["name"]
         self._reporter.handle_departure(job, role, end)
         if role is Role.TRAINER:
             self._store.handle(job, life_events.TrainerFailed(pod=name, exit_description=description))
@@ -188,3 +195,9 @@ class PodFailures:
         containers = parts(template.raw, "spec", "containers")
         lines = await self._writer.tail(raw, text(containers[template.container], "name"))
         return f"{description}; its last lines:\n{lines}" if lines else description
+
+
+def _refusal_of(pod: str, record: JobRecord) -> RefusedTrainer | None:
+    """Return the refusal that this trainer's end follows from: one of its name that no earlier end was due to."""
+    known = record.progress.refused if record.progress is not None else ()
+    return next((one for one in known if one.name == pod and one.process not in record.refused), None)

@@ -74,6 +74,7 @@ class JobRecord:
     deleted_by_edl: frozenset[str] = frozenset()  # deleted by EDL
     departed: frozenset[str] = frozenset()  # departure already reported
     handled: frozenset[str] = frozenset()  # end already handled
+    refused: frozenset[str] = frozenset()  # processes of trainers whose end as refused ones is handled
     released: frozenset[str] = frozenset()  # servers that the master has released
     emptied: frozenset[str] = frozenset()  # servers that go and have handed over all their buckets
     drains: Mapping[PodName, ServerDrain] = field(default_factory=dict)  # of servers

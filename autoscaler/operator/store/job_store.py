@@ -130,7 +130,7 @@ class JobStore:
         for effect in step.effects:
             match effect:
                 case life_events.Announce():
-                    is_warning = effect.reason in {lives.JobEnding.FAILED, "TrainerFailed"}
+                    is_warning = effect.reason in {lives.JobEnding.FAILED, "TrainerFailed", "TrainerRefused"}
                     self.events.emit(job, JobEvent(reason=effect.reason, message=effect.message, is_warning=is_warning))
                 case life_events.DeleteJob():
                     is_done = True

@@ -16,6 +16,7 @@ from autoscaler.jobs.life_events import (
     PodsObserved,
     SuspendRequested,
     TrainerFailed,
+    TrainerRefused,
 )
 from autoscaler.jobs.lifecycle import FINISHING_S, CompletionReason, JobEnding, Life, LifeStage, handle
 from autoscaler.jobs.progress import JobProgress
@@ -66,6 +67,18 @@ def test_the_pause_grows_with_failures_and_is_told():
     assert life.hold_until_s == 102.0
     assert "3 failures since a trainer of this job last completed a batch, and 9 fail the job" in effects[-1].message
     assert "in 2 s" in effects[-1].message
+
+
+def test_refused_trainers_fail_no_job_and_come_more_and_more_seldom():
+    """The job trains on; who reads the event learns why, and when the next one comes."""
+    refused = TrainerRefused(pod="digits-trainer-2", reason="layout: optimizer.0.lr is 0.2, and was 0.1")
+    life, effects = run(Life(policy=POLICY), refused)
+    assert (life.hold_until_s, effects[0].reason) == (105.0, "TrainerRefused")
+    assert "layout: optimizer.0.lr is 0.2, and was 0.1\nit does not count" in effects[0].message
+    life, _ = run(life, *[refused] * 20)
+    assert (life.stage, life.failures, life.hold_until_s) == (LifeStage.ACTIVE, 0, 400.0)
+    life, _ = run(life, refused, now_s=2000.0)
+    assert life.hold_until_s == 2005.0
 
 
 def test_a_failure_while_the_job_stops_is_no_failure():

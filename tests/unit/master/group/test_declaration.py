@@ -187,6 +187,40 @@ def test_other_settings_are_refused_while_a_trainer_is_there_that_has_the_old():
     )
 
 
+def test_refused_joiner_is_told_and_fails_no_job_that_trains():
+    """However many of its processes raise one after another, without a step of the others between them (M4)."""
+    driver, _ = started()
+    for process in range(1, 20):
+        member = key("t1", process)
+        driver.say(member, registration(member))
+        (answer,) = driver.say(member, Declare(dataset=SPEC, layout="other"))
+        driver.say(member, Failed(positions=EMPTY, message="UsageError: the master refuses this trainer"))
+        driver.break_stream(member)
+        driver.pass_time(1.0)
+    status = group.status(driver.state, driver.now)
+    assert (status.problem, status.failures_in_a_row, status.failures) == ("", 0, ())
+    (told,) = status.refusals
+    assert (told.member, told.process, told.message) == ("t1", "t1/19", f"layout: {answer.message}")
+    member = key("t1", 20)
+    driver.say(member, registration(member))
+    driver.say(member, Declare(dataset=SPEC, layout=layout_text(FORM, SETTINGS)))
+    assert group.status(driver.state, driver.now).refusals == ()
+
+
+def test_refused_trainers_without_others_fail_the_job():
+    """Nobody trains: their next processes would be refused as well."""
+    driver, first = started()
+    driver.break_stream(first)
+    driver.pass_time(30)
+    for process in range(1, driver.state.config.backoff_limit + 1):
+        member = key("t1", process)
+        driver.say(member, registration(member))
+        driver.say(member, Declare(dataset=SPEC, layout="other"))
+        driver.say(member, Failed(positions=EMPTY, message="UsageError"))
+    assert group.status(driver.state, driver.now).phase is JobPhase.FAILED
+    assert group.status(driver.state, driver.now).refusals == ()
+
+
 def test_other_settings_begin_with_a_new_start():
     """Once nobody is there that could come back; all trainers of this start have them, under each master."""
     driver, first = started()

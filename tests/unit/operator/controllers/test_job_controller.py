@@ -9,7 +9,7 @@ from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.domain import JobState, Role
 from autoscaler.jobs.lifecycle import JobEnding, LifeStage
-from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.progress import JobProgress, RefusedTrainer
 from autoscaler.operator.job.pod_termination import TerminationCause
 from master.api.master_status import JobPhase
 from tests.unit.operator.bench import JOB, OperatorBench
@@ -30,6 +30,21 @@ async def fail(bench, name="digits-trainer-0", *, code=1):
     bench.rest.end("team-a", name, code=code)
     await bench.round()
     await bench.round()
+
+
+async def test_refused_trainer_is_told_and_counts_for_nothing():
+    """Its master names it; the end of another one is a failure as ever."""
+    bench = await started()
+    told = RefusedTrainer(name="digits-trainer-0", process="p1", reason="layout: optimizer.0.lr is 0.2, and was 0.1")
+    bench.says = replace(TRAINING, refused=(told,))
+    await fail(bench)
+    [note] = [note for note in bench.said if note.reason == "TrainerRefused"]
+    assert "trainer digits-trainer-0 is refused, and the others train on: layout: optimizer.0.lr is 0.2" in note.message
+    assert note.is_warning
+    assert (bench.life.failures, bench.life.refusals) == (0, 1)
+    assert "TrainerFailed" not in bench.reasons()
+    await fail(bench, "digits-trainer-1")
+    assert (bench.life.failures, bench.life.refusals) == (1, 1)
 
 
 async def test_a_failed_trainer_is_told_with_its_last_lines_and_taken_away():
