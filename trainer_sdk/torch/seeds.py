@@ -16,6 +16,7 @@ import torch
 
 READING: Final = b"read"  # of a record, with its augmentation
 TRAINING: Final = b"train"  # of a micro-batch, with its dropout
+UPDATE: Final = b"update"  # of a step, with an optimizer's noise or stochastic rounding
 
 
 def seed_generators(seed: int, position: int, purpose: bytes) -> None:

@@ -10,6 +10,7 @@ from trainer_sdk.errors import StepAborted
 from trainer_sdk.group.group_steps import GroupSteps
 from trainer_sdk.group.port import StepShare
 from trainer_sdk.torch.micro_batches import MicroBatch
+from trainer_sdk.torch.seeds import UPDATE, seed_torch
 from trainer_sdk.torch.training_replica import TrainingReplica
 
 _NO_OPTIMIZER: Final = (
@@ -104,6 +105,7 @@ class StepInHand:
         self._replica.buffers.apply()
         self._replica.buckets.deliver()
         self.has_ended = True
+        seed_torch(self._steps.spec.seed, share.step, UPDATE)  # else each rank goes on from its own last micro-batch
         self._replica.gate.open()
 
     def end_without_parts(self) -> None:

@@ -179,6 +179,26 @@ def test_augmentation_does_not_depend_on_the_division_into_parts():
 # ---- what is read ---------------------------------------------------------------------------------------------------
 
 
+def test_random_numbers_of_an_update_do_not_depend_on_who_trained_what():
+    """An optimizer with noise would make the replicas of two ranks differ, of which each ends with other records."""
+
+    def drawn(micro_batch):
+        numbers = []
+
+        def loop(script, loader, session):
+            for x, y in loader:
+                script.round(loader, x, y)
+                if loader.has_stepped:
+                    numbers.append(torch.rand(1).item())
+
+        train_group(ThreadGroup(DATASET, {0: 1}), loop, make=WithoutNorm, micro_batch=micro_batch)
+        return numbers
+
+    whole = drawn(None)
+    assert len(set(whole)) == STEPS
+    assert drawn(3) == whole
+
+
 def test_redo_reads_nothing_again():
     """What a dropped step has read is given again."""
 
