@@ -166,6 +166,9 @@ class MasterStream:
         self._waiting = asyncio.Queue()
         self._call = call
         writer = self._loop.create_task(self._write(call, hello, self._waiting))
+        writer.add_done_callback(
+            lambda ended: _ended_by_error(ended) and call.cancel()
+        )  # nothing would be sent any more
         is_answered = False
         try:
             self._listener.stream_opened()
@@ -198,6 +201,10 @@ class MasterStream:
             if is_last:
                 break
         await call.done_writing()
+
+
+def _ended_by_error(task: asyncio.Task[None]) -> bool:
+    return not task.cancelled() and task.exception() is not None
 
 
 async def _connect(stub: Any, prover: Prover) -> Any:

@@ -284,7 +284,8 @@ class Session:
                 self._run_drain_callbacks()
             elif isinstance(error, Exception) and (member := self._connection.member) is not None and is_mine:
                 lines = "".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:]
-                member.script_failed("\n".join(lines), is_misuse=isinstance(error, UsageError))
+                text = "\n".join(lines).encode(errors="backslashreplace").decode()  # a file's name may be no UTF-8
+                member.script_failed(text, is_misuse=isinstance(error, UsageError))
             elif kind is None and is_mine and self._group is not None:
                 self._group.finish()  # a loop that was left after stop() is over, and not this trainer alone
         finally:

@@ -1,9 +1,12 @@
 """The stream to the master beside a script."""
 
+import asyncio
 import random
 import threading
 
+from master.api.messages.from_members import Leave, RegisterTrainer
 from master.api.wire.hello import Hello
+from tests.harness.master_process import JOB, MasterProcess, running
 from trainer_sdk.master_stream import MasterAddress, MasterStream
 
 
@@ -30,3 +33,36 @@ def test_attempts_to_reach_a_master_draw_none_of_the_scripts_random_numbers(tmp_
     finally:
         stream.close(farewell_s=0)
     assert random.getstate() == before
+
+
+class Unwritable:
+    """Registers, and once it is answered sends what is no text of UTF-8."""
+
+    def __init__(self):
+        self.stream, self.refusal, self.was_told = None, "", threading.Event()
+
+    def stream_opened(self):
+        self.stream.send((RegisterTrainer(name="t", ordinal=0, incarnation="i"),))
+
+    def received(self, messages):
+        self.stream.send((Leave(reason="caf\udce9"),))
+
+    def stream_broken(self, reason):
+        """Says nothing: the stream may break first."""
+
+    def refused(self, reason):
+        self.refusal = reason
+        self.was_told.set()
+
+
+async def test_message_that_cannot_be_encoded_is_told(tmp_path):
+    """Its writer ended unseen, and nothing that the trainer sent later arrived."""
+    async with running(MasterProcess(tmp_path)) as (master,):
+        listener = Unwritable()
+        listener.stream = stream = MasterStream(listener)
+        stream.connect(MasterAddress(target=master.address, hello=Hello(job=JOB), token="", tls_dir=""))
+        try:
+            assert await asyncio.to_thread(listener.was_told.wait, 30)
+        finally:
+            stream.close(farewell_s=0)
+    assert "UnicodeEncodeError" in listener.refusal
