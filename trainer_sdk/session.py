@@ -267,9 +267,9 @@ class Session:
             steps.callback(self._connection.close)
             if self._tables is not None:
                 steps.callback(self._tables.close)
-            steps.callback(self._connection.leave, reason)
             if self._group is not None:
                 steps.callback(self._group.close)
+            steps.callback(self._connection.leave, reason)  # first: it ends a collective in which others are awaited
 
     def __enter__(self) -> Self:
         self._owner.check()

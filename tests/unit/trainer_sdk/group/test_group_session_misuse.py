@@ -4,6 +4,7 @@ import pytest
 
 from trainer_sdk.errors import UsageError
 from trainer_sdk.group.port import CapturedState
+from trainer_sdk.job_connection import JobConnection
 from trainer_sdk.session import open_session
 
 IN_GROUP = {"EDL_MASTER": "127.0.0.1:9", "EDL_GROUP": "1", "EDL_CHECKPOINT_URI": "/nowhere"}
@@ -88,3 +89,12 @@ def test_step_of_a_job_that_is_no_group_is_refused():
     """Trainers of other jobs make no common steps."""
     with open_session({"EDL_MASTER": "127.0.0.1:9"}) as session, pytest.raises(UsageError, match="for groups"):
         _ = session.step
+
+
+def test_session_leaves_its_group_before_it_ends_what_waits_in_a_collective(monkeypatch):
+    """The thread that sums gradients waits for others, for minutes where one evaluates; leaving ends the collective."""
+    order = []
+    monkeypatch.setattr(JobConnection, "leave", lambda *_: order.append("left"))
+    with open_group() as session:
+        declare(session).at_close(lambda: order.append("threads ended"))
+    assert order == ["left", "threads ended"]
