@@ -130,7 +130,9 @@ def handle_answered(state: MemberState, event: OfferAnswered) -> MemberStep:
         return MemberStep(state)
     if event.manifest is None:
         return MemberStep(replace(state, copy=None, refused_copy=copy.stamp))
-    return MemberStep(replace(state, copy=None, committed=max(state.committed, copy.state.progress)))
+    is_of_lineage = copy.state.lineage == state.lineage
+    committed = max(state.committed, copy.state.progress) if is_of_lineage else state.committed
+    return MemberStep(replace(state, copy=None, committed=committed))
 
 
 def restamp(state: MemberState, record: Generation) -> MemberStep:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from master.api.group_shares import total_steps
@@ -143,6 +143,11 @@ def changed(state: MemberState, /, **changes: object) -> MemberState:
     new = object.__new__(MemberState)
     vars(new).update(vars(state), **changes)
     return new
+
+
+def with_lineage(state: MemberState, lineage: Lineage) -> MemberState:
+    """The state once this lineage was heard: what an older one has committed says nothing of a newer one (rule 93)."""
+    return state if lineage <= state.lineage else replace(state, lineage=lineage, committed=(0, False))
 
 
 def rank_in(record: Generation, incarnation: Incarnation) -> int:

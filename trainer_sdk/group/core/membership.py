@@ -16,14 +16,14 @@ from trainer_sdk.group.core.member_events import (
     GroupFailed,
     TellMaster,
 )
-from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep, rank_in
+from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep, rank_in, with_lineage
 
 
 def handle_new(state: MemberState, event: NewGeneration) -> MemberStep:
     """Rule 77, and 79 for a record planned from the generation that this member is in."""
     record = event.record
     if state.offered is None or record.number > state.offered.number:
-        state = replace(state, offered=record, lineage=max(state.lineage, record.lineage))
+        state = replace(with_lineage(state, record.lineage), offered=record)
     if state.phase is MemberPhase.GONE or record.number <= max(state.left, state.number):
         return MemberStep(state)
     if state.record is None:

@@ -49,7 +49,7 @@ from trainer_sdk.group.core.member_events import (
     TellMaster,
     WordsGathered,
 )
-from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep, changed
+from trainer_sdk.group.core.member_state import MemberPhase, MemberState, MemberStep, changed, with_lineage
 from trainer_sdk.group.core.replica_digests import last_word
 
 
@@ -126,7 +126,7 @@ def _handle_stream(
         case StreamClosed():
             return MemberStep(replace(state, is_registered=False))
         case ReplicaRegistered(lineage=lineage):
-            registered = replace(state, is_registered=True, lineage=max(state.lineage, lineage))
+            registered = replace(with_lineage(state, lineage), is_registered=True)
             return MemberStep(registered, copies.offer(registered))
         case Declared(dataset=dataset):
             return MemberStep(state if state.entered else replace(state, dataset=dataset))

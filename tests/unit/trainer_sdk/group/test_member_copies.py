@@ -2,7 +2,7 @@
 
 import pytest
 
-from master.api.identities import ManifestId
+from master.api.identities import Lineage, ManifestId
 from master.api.messages.checkpoint_files import FileRecord
 from master.api.messages.generations import (
     BrokenGeneration,
@@ -60,6 +60,16 @@ def test_copy_is_offered_with_its_stamp_until_it_is_answered():
     done, _ = feed(state, OfferAnswered(offer=1, manifest=ManifestId("m")))
     assert (done.copy, done.committed) == (None, (2, False))
     assert feed(done, registered)[1] == ()
+
+
+def test_commits_of_an_older_lineage_say_nothing_of_a_newer_one():
+    """The master went back to an older checkpoint (rule 93): steps up to the lost one are copied and awaited again."""
+    state, _ = with_copy()
+    newer = ReplicaRegistered(term=2, lineage=Lineage(LINEAGE + 1), dataset=DATASET, report_every_s=1)
+    answered = OfferAnswered(offer=state.copy.offer, manifest=ManifestId("m"))
+    for events in ((answered, newer), (newer, answered)):
+        after, _ = feed(state, *events)
+        assert after.committed == (0, False)
 
 
 def test_sync_restamps_the_copy_of_who_keeps_its_state():
