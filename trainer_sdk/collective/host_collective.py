@@ -16,13 +16,12 @@ from typing import Final
 import numpy as np
 
 from trainer_sdk.collective.flows import Flow, Incoming, Link, Links, Outgoing
-from trainer_sdk.collective.ring import Ring, RingReceive, RingSend, check_same
+from trainer_sdk.collective.ring import Ring, RingReceive, RingSend, check_same_sum, reduce_head
 from trainer_sdk.collective.sums import ElementArray, ElementType, bytes_of, element_type, sum_in_order, widen
 from trainer_sdk.errors import CollectiveAborted, FrameTooLargeError, UsageError, WireError
 from trainer_sdk.transport.cancellation import Cancellation
 from trainer_sdk.transport.frames import Frame, FrameKind, pack_header
 
-_REDUCE: Final = struct.Struct("<QQB")  # number of the operation, elements, code of their type
 _GATHER: Final = struct.Struct("<Q")  # number of the operation
 _STATE: Final = struct.Struct("<QB")  # number of the piece on this connection, 1 after the last
 _DIRECT_BYTES: Final = 32 * 1024  # up to this size each sends to each: one round trip
@@ -65,12 +64,12 @@ class HostCollective:
         """Replaces each element by its sum over all members, with the same bits at each of them.
 
         Equal arrays, ranks and size give equal bits.  `dtype`: "bfloat16" for an array of uint16 that holds such.
-        Raises UsageError for an array that cannot be reduced in place.
+        Raises UsageError for an array that cannot be reduced in place, or that has another size or type at a member.
         """
         kind = element_type(array, dtype)
         with self._operation(), np.errstate(over="ignore", invalid="ignore"):
             if self.size > 1:
-                head = _REDUCE.pack(self._finished, array.size, kind.code)
+                head = reduce_head(self._finished, array.size, kind)
                 (self._reduce_direct if self._is_small(array) else self._reduce_in_ring)(kind, array.reshape(-1), head)
             self._finished += 1
 
@@ -85,7 +84,8 @@ class HostCollective:
 
             def place(rank: int) -> Callable[[Frame], memoryview]:
                 def into(frame: Frame) -> memoryview:
-                    check_same(frame.head, head)
+                    if frame.head != head:
+                        raise WireError(f"its all_gather is another operation ({frame.head.hex()}, not {head.hex()})")
                     _check_size("all_gather", frame.body_bytes, max_bytes)
                     gathered[rank] = bytearray(frame.body_bytes)
                     return memoryview(gathered[rank])
@@ -229,7 +229,7 @@ class HostCollective:
 
         def place(rank: int) -> Callable[[Frame], memoryview]:
             def into(frame: Frame) -> memoryview:
-                check_same(frame.head, head)
+                check_same_sum(frame.head, head)
                 if frame.body_bytes != flat.nbytes:
                     raise WireError(f"its all-reduce has {frame.body_bytes:,} bytes, not {flat.nbytes:,}")
                 return bytes_of(parts[rank])

@@ -12,6 +12,7 @@ contains it.
 from __future__ import annotations
 
 import select
+import struct
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -20,9 +21,11 @@ import numpy as np
 
 from trainer_sdk.collective.flows import Link, take_frame
 from trainer_sdk.collective.sums import ElementArray, ElementType, bytes_of, narrow
-from trainer_sdk.errors import WireError
+from trainer_sdk.errors import UsageError, WireError
 from trainer_sdk.transport.frames import FrameKind
 
+_REDUCE: Final = struct.Struct("<QQB")
+_NUMBER_BYTES: Final = 8
 _PIECE_BYTES: Final = 256 * 1024  # received, added and passed on at once: it stays in the cache of one core
 _SEND_BYTES: Final = 1024 * 1024  # handed to the system in one call
 
@@ -148,7 +151,7 @@ class RingReceive:
         frame = take_frame(self.link, FrameKind.GROUP_REDUCE)
         if frame is None:
             return False
-        check_same(frame.head, self._head)
+        check_same_sum(frame.head, self._head)
         expected = self._ring.stream_bytes(self._ring.received)
         if frame.body_bytes != expected:
             raise WireError(f"its all-reduce has {frame.body_bytes:,} bytes, not {expected:,}")
@@ -184,10 +187,23 @@ class RingReceive:
             self._view = self._ring.view(self._ring.received[self._index])
 
 
-def check_same(theirs: bytes, own: bytes) -> None:
-    """Raises WireError unless both members describe the same operation."""
-    if theirs != own:
-        raise WireError(f"its all-reduce is another one ({theirs.hex()}, not {own.hex()}): number, elements, type")
+def reduce_head(number: int, elements: int, kind: ElementType) -> bytes:
+    """Head of an all-reduce's frames: number of the operation, elements, code of their type."""
+    return _REDUCE.pack(number, elements, kind.code)
+
+
+def check_same_sum(theirs: bytes, own: bytes) -> None:
+    """Raises UsageError for another array in the same operation, which comes again with each redo; else WireError."""
+    if theirs == own:
+        return
+    if len(theirs) == len(own) and theirs[:_NUMBER_BYTES] == own[:_NUMBER_BYTES]:
+        (_, elements, code), (_, own_elements, own_code) = _REDUCE.unpack(theirs), _REDUCE.unpack(own)
+        types = "" if code == own_code else ", of another type"
+        raise UsageError(
+            f"all_reduce: another trainer sums {elements:,} elements{types} where this one sums {own_elements:,}; all "
+            "trainers must sum the same arrays in the same order, whatever their share of the records is"
+        )
+    raise WireError(f"its all-reduce is another one ({theirs.hex()}, not {own.hex()}): number, elements, type")
 
 
 def _length(at: slice) -> int:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from trainer_sdk.collective import CollectiveListener, Peer
-from trainer_sdk.errors import CollectiveAborted
+from trainer_sdk.errors import CollectiveAborted, UsageError
 from trainer_sdk.transport.security import Security
 
 PATIENCE_S = 60.0
@@ -47,7 +47,7 @@ def at_all(members, call):
 
 
 class Blocked:
-    """A call in a thread of its own, which is expected to be aborted."""
+    """A call in a thread of its own, which is expected to fail."""
 
     def __init__(self, call):
         self.error = None
@@ -57,7 +57,7 @@ class Blocked:
     def _run(self, call):
         try:
             call()
-        except CollectiveAborted as error:
+        except (CollectiveAborted, UsageError) as error:
             self.error = error
 
     def wait(self):

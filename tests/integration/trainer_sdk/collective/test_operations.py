@@ -1,6 +1,7 @@
 """Operations of a group over real sockets: sums are NumPy's, and every member has the same bits."""
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -227,6 +228,17 @@ def test_members_in_different_operations_are_told(new_members, other):
     both = [Blocked(lambda: groups[0].all_reduce(np.zeros(10, dtype=np.float32))), Blocked(lambda: other(groups[1]))]
     said = [one.wait() for one in both]
     assert any("another" in text for text in said)
+
+
+@pytest.mark.parametrize("elements", [10, 100_000])
+def test_other_array_at_another_rank_is_the_scripts_error(new_members, elements):
+    """The step would come again and again; the other rank is let go."""
+    groups = new_members(2).connect()
+    sizes = (elements, elements + 1)
+    both = [Blocked(partial(group.all_reduce, np.zeros(size))) for group, size in zip(groups, sizes, strict=True)]
+    for one in both:
+        one.wait()
+    assert any(isinstance(one.error, UsageError) and "all trainers must sum the same" in str(one.error) for one in both)
 
 
 def test_group_of_one_has_no_socket():
