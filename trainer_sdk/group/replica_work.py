@@ -11,6 +11,7 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final, assert_never
 
 from master.api.checkpoints.storage import Storage
@@ -52,6 +53,7 @@ from trainer_sdk.group.port import CapturedShard, CapturedState, ComparableRepli
 from trainer_sdk.group.replica_files import read_copy, write_shard
 
 WRITER_NICENESS: Final = 10  # hashing and writing a checkpoint takes what training leaves
+WRITE_LIMIT_S: Final = 900.0  # storage that has not taken a copy by then has failed; all members wait for the next one
 
 ReplicaTask = LoadHead | TakeDigest | TakeCopy | GroupWork
 
@@ -61,6 +63,7 @@ class ReplicaWork:
 
     def __init__(self, shell: MemberShell, replica: ReplicaState, storage: Storage) -> None:
         self._shell, self._replica, self._storage = shell, replica, storage
+        self._writer: threading.Thread | None = None
 
     def carry_out(self, task: ReplicaTask) -> None:
         """Raises CheckpointError when the checkpoint cannot be read, and what the replica's `restore` raises."""
@@ -123,15 +126,25 @@ class ReplicaWork:
         self._shell.handle(taken)
 
     def _take_copy(self, task: TakeCopy) -> None:
-        """Copies now, writes in a thread; at most one at a time, for the core asks for no second one before."""
+        """Copies now, writes in a thread; at most one at a time, though storage hangs: a copy takes memory."""
+        if self._writer is not None and self._writer.is_alive():
+            self._shell.handle(CopyTaken(work=task))
+            self._give_up(task)
+            return
         replica = self._replica
         if task.shards > 1 and isinstance(replica, ShardedReplica):
             part = replica.capture_shard(task.shard, task.shards)
         else:
             part = shard_of(replica.capture(), task.shard, task.shards)
         self._shell.handle(CopyTaken(work=task))
-        thread = threading.Thread(target=self._write_copy, args=(task, part), name="edl-copy", daemon=True)
-        thread.start()
+        self._writer = threading.Thread(target=self._write_copy, args=(task, part), name="edl-copy", daemon=True)
+        self._writer.start()
+        self._shell.stream.after(WRITE_LIMIT_S, partial(self._give_up, task))
+
+    def _give_up(self, task: TakeCopy) -> None:
+        """Nothing if the copy is written: else every agreement on another one would wait for it."""
+        problem = f"storage: it has not taken a copy within {WRITE_LIMIT_S:.0f} s"
+        self._shell.handle(CopyWritten(number=task.number, file=None, problem=problem))
 
     def _write_copy(self, task: TakeCopy, part: CapturedShard) -> None:
         state = task.state

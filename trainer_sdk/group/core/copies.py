@@ -111,9 +111,12 @@ def compared(state: MemberState) -> MemberStep:
 
 
 def handle_written(state: MemberState, event: CopyWritten) -> MemberStep:
-    """Offers the copy.  One that was dropped in a sync is forgotten; one that could not be written is told (88)."""
+    """Offers the copy.  One that was dropped in a sync is forgotten; one that could not be written is told (88).
+
+    Once it is written, a failure of the same copy is a deadline that has passed later.
+    """
     copy = state.copy
-    if copy is None or copy.number != event.number:
+    if copy is None or copy.number != event.number or copy.file is not None:
         return MemberStep(state)
     if event.file is None:
         failed = CopyFailed(state=copy.state, shards=len(copy.writers) or 1, reason=event.problem)

@@ -1,0 +1,74 @@
+"""Copies of a replica while storage hangs: nobody waits for them for ever, and none is kept in memory beside another."""
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from master.api.positions import EMPTY
+from tests.unit.trainer_sdk.group.group_world import DATASET
+from tests.unit.trainer_sdk.group.member_cases import sid
+from trainer_sdk.group.core.member_events import CopyTaken, CopyWritten, TakeCopy
+from trainer_sdk.group.port import CapturedState
+from trainer_sdk.group.replica_work import WRITE_LIMIT_S, ReplicaWork
+
+
+class Hanging:
+    """Storage that takes nothing until it is let go."""
+
+    def __init__(self):
+        self.is_free, self.was_asked = threading.Event(), threading.Event()
+
+    def __getattr__(self, name):
+        def hang(*_, **__):
+            self.was_asked.set()
+            self.is_free.wait(30)
+            raise OSError("the mount is gone")
+
+        return hang
+
+
+class Shell:
+    """Keeps what the member's state would be told, and what was put off."""
+
+    def __init__(self):
+        self.told, self.later, self.refusal = [], [], ""
+        self.state = SimpleNamespace(incarnation="i", dataset=DATASET)
+        self.stream = SimpleNamespace(after=lambda delay_s, action: self.later.append((delay_s, action)))
+
+    def handle(self, event):
+        self.told.append(event)
+
+
+class Replica:
+    def __init__(self):
+        self.captured = 0
+
+    def capture(self):
+        self.captured += 1
+        return CapturedState(arrays={"w": np.zeros(3)})
+
+
+@pytest.fixture
+def storage():
+    hanging = Hanging()
+    yield hanging
+    hanging.is_free.set()
+
+
+def test_copy_that_hanging_storage_does_not_take_is_given_up(storage):
+    """Each member's word says that it cannot copy while it writes: no checkpoint of the job was tried any more."""
+    shell, replica = Shell(), Replica()
+    work, task = ReplicaWork(shell, replica, storage), TakeCopy(number=1, stamp=1, state=sid(1, 2), skipped=EMPTY)
+    work.carry_out(task)
+    assert storage.was_asked.wait(30)
+    ((delay_s, give_up),) = shell.later
+    assert (delay_s, shell.told) == (WRITE_LIMIT_S, [CopyTaken(work=task)])
+    give_up()
+    problem = f"storage: it has not taken a copy within {WRITE_LIMIT_S:.0f} s"
+    assert shell.told[1:] == [CopyWritten(number=1, file=None, problem=problem)]
+    again = TakeCopy(number=2, stamp=1, state=sid(1, 3), skipped=EMPTY)
+    work.carry_out(again)
+    assert shell.told[2:] == [CopyTaken(work=again), CopyWritten(number=2, file=None, problem=problem)]
+    assert replica.captured == 1
