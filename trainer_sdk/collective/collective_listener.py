@@ -120,11 +120,11 @@ class CollectiveListener:
         until_s: float,
     ) -> None:
         request = JoinRequest(key=key, rank=group.rank, incarnation=self._incarnation, members=digest_members(members))
-        for lower in range(group.rank):
-            channel = self._dial(lower, members[lower], cancellation, until_s)
-            links.add(Link(lower, DuplexChannel(channel)))
         frame = pack_header(FrameKind.GROUP_JOIN, request.encode(), 0)
-        links.run([Outgoing(link, [frame]) for link in links.by_rank.values()], 0, until_s=until_s)
+        for lower in range(group.rank):
+            link = Link(lower, DuplexChannel(self._dial(lower, members[lower], cancellation, until_s)))
+            links.add(link)
+            links.run([Outgoing(link, [frame])], 0, until_s=until_s)  # at once: the listener waits a few seconds for it
         arrived = self._rendezvous.wait_for_all(key, until_s, lambda: group.reason)
         for higher, channel in sorted(arrived.items()):
             duplex = DuplexChannel(channel)

@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from shutil import rmtree
 from typing import BinaryIO, Final
 
@@ -59,7 +60,7 @@ def write_folder(
     tensors = {f"{part.name}.{name}": one for part in parts for name, one in part.tensors.items()}
     left_out = tuple(f"{part.name}.{path}" for part in parts for path in part.left_out)
     whole = SavedPart(name="all", tensors=tensors, left_out=left_out)
-    partial = out.with_name(f".{out.name}.part-{os.getpid()}")
+    partial = _partial_of(out)
     partial.mkdir()
     try:
         size_bytes = write_part(
@@ -86,10 +87,15 @@ def write_part(
         return file.tell()
 
 
+def _partial_of(out: Path) -> Path:
+    """A name that nobody else uses: processes of two containers have the same id."""
+    return out.with_name(f".{out.name}.part-{token_hex(4)}")
+
+
 @contextmanager
 def _replacing(out: Path, *, may_replace: bool) -> Iterator[BinaryIO]:
     """A new file that has the name `out` once it is whole; nothing is left behind otherwise."""
-    partial = out.with_name(f".{out.name}.part-{os.getpid()}")
+    partial = _partial_of(out)
     try:
         with open_new(partial) as file:
             yield file

@@ -44,6 +44,9 @@ class GroupCollectives:
             self._wanted[record.number] = key
 
         def try_connect() -> None:
+            with self._lock:
+                if record.number not in self._wanted:
+                    return  # left before this thread began: nothing would end the attempt
             group = self._listener.connect(
                 key=key,
                 rank=rank_in(record, incarnation),

@@ -252,14 +252,24 @@ class MemberRuntime:
                     shell.handle(CopyNow())
                     continue
                 if isinstance(work, Await | GiveStep):
-                    shell.wait(began_s)
-                    if monotonic() - began_s > self._master_budget_s:
-                        budget_s = self._master_budget_s
-                        raise MasterUnavailableError(f"the master did not commit the checkpoint within {budget_s:g} s")
+                    began_s = self._wait_for_commit(began_s, is_writing=_is_writing(state))
                     continue
             if isinstance(work, TakeCopy):
                 copy = work.number
             self._work.carry_out(work)
+
+    def _wait_for_commit(self, began_s: float, *, is_writing: bool) -> float:
+        """Waits for a change; the time since which the master is waited for.  Raises MasterUnavailableError.
+
+        Not while this process writes its copy, which has a limit of its own.
+        """
+        self.shell.wait(began_s)
+        if is_writing:
+            return monotonic()
+        if monotonic() - began_s > self._master_budget_s:
+            budget_s = self._master_budget_s
+            raise MasterUnavailableError(f"the master did not commit the checkpoint within {budget_s:g} s")
+        return began_s
 
     def _committed(self) -> ManifestId:
         state = self.shell.state
@@ -300,3 +310,7 @@ class MemberRuntime:
             if self.shell.state.phase is MemberPhase.COMPLETE:
                 self.shell.times.end(monotonic())
             self.shell.handle(StepApplied())
+
+
+def _is_writing(state: MemberState) -> bool:
+    return state.copy is not None and state.copy.file is None

@@ -1,4 +1,4 @@
-"""Copies of a replica while storage hangs: nobody waits for them for ever, and none is kept in memory beside another."""
+"""Copies of a replica while storage hangs: nobody waits for them for ever, and memory holds one at most."""
 
 import threading
 from types import SimpleNamespace
@@ -9,6 +9,7 @@ import pytest
 from master.api.positions import EMPTY
 from tests.unit.trainer_sdk.group.group_world import DATASET
 from tests.unit.trainer_sdk.group.member_cases import sid
+from trainer_sdk.errors import CheckpointError
 from trainer_sdk.group.core.member_events import CopyTaken, CopyWritten, TakeCopy
 from trainer_sdk.group.port import CapturedState
 from trainer_sdk.group.replica_work import WRITE_LIMIT_S, ReplicaWork
@@ -24,7 +25,7 @@ class Hanging:
         def hang(*_, **__):
             self.was_asked.set()
             self.is_free.wait(30)
-            raise OSError("the mount is gone")
+            raise CheckpointError("copy", "the mount is gone")
 
         return hang
 
