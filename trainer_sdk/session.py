@@ -156,7 +156,10 @@ class Session:
         if self._replica is None:
             raise UsageError("group_steps() without a model: call replicate() first")
         if self._group is not None or self._data is not None:
-            raise UsageError("a second data set: a job has one")
+            raise UsageError(
+                "a second data set: a job trains one, which loader() or dataset() declares once; test sets go to "
+                "loader.evaluate()"
+            )
         from trainer_sdk.group.joining import global_batch_of  # noqa: PLC0415
 
         records = global_batch_of(global_batch, self.environment)
@@ -384,7 +387,10 @@ class Session:
 
     def _check_first_model(self) -> None:
         if self._tables is not None or self._replica is not None:
-            raise UsageError("a second model: a job has one, declared by tables(), own_model() or replicate() once")
+            raise UsageError(
+                "a second model: a job has one, declared once by tables(), own_model() or replicate(); give all "
+                "modules and optimizers to one replicate(session, ...)"
+            )
 
 
 def open_session(

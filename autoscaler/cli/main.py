@@ -36,11 +36,11 @@ Start here:
 \b
 From another terminal, while it runs; the same on a Kubernetes cluster:
   edl get tj                             jobs (nodes, pods, deployments, gpus)
-  edl top                                who holds GPUs, and who works
+  edl top                                who holds GPUs, and which ones work
   edl scale deployment/web --replicas 9  more web load: watch jobs shrink
-  edl describe tj/digits                 its state, pods and last decisions
+  edl describe tj/digits                 its state, pods and last resizes
   edl why tj/digits                      why this size; what would give more
-  edl what-if --web web=12               what would become of jobs and web
+  edl what-if --web web=12               sizes of jobs with another load
   edl logs tj/digits --trainer 2 -f      what a trainer writes
   edl drain tj/digits --trainer 2        let one finish its batch and leave
   edl wait --for=condition=Completed tj/digits --timeout 10m

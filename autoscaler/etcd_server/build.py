@@ -38,7 +38,9 @@ ReportLine = Callable[[str], None]
 def build_etcd(target: Path, environ: Mapping[str, str], report: ReportLine) -> None:
     """Build the pinned server at `target`.  Raises EtcdBuildError with the last lines of what went wrong."""
     if not GO_MODULE.is_dir():
-        raise EtcdBuildError("Only a source checkout of EDL can build etcd. Put an etcd on PATH, or set EDL_ETCD.")
+        raise EtcdBuildError(
+            "Only a source checkout of EDL can build etcd. Put an etcd on PATH, set EDL_ETCD, or run with --no-etcd."
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     go = find_go(target.parent, environ, report)
     report(f"building etcd with {go} (once; about a minute and a half on two cores)")

@@ -24,6 +24,8 @@ from trainer_sdk.torch.step_gate import StepGate, check_schedules
 from trainer_sdk.torch.tensor_digest import digest_tensors
 
 _WRAPPERS: Final = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
+_SHARDED: Final = frozenset({"FullyShardedDataParallel", "FSDPModule", "DTensor"})
+"""Classes of torch.distributed, by name: importing them takes more than a second."""
 
 
 class TrainingReplica(TorchReplica):
@@ -145,6 +147,11 @@ def _check_kinds(modules: Mapping[str, Any], optimizers: Mapping[str, Any]) -> N
             raise UsageError(
                 f"{name}: is wrapped in {type(module).__name__}; give the module within, EDL sums its gradients"
             )
+        if kind := _sharding_of(module):
+            raise UsageError(
+                f"{name}: is sharded over ranks of torch.distributed ({kind}); in a group every trainer holds the "
+                "whole model: leave FSDP, fully_shard and tensor parallelism out, and give the plain module"
+            )
     held = {id(parameter) for module in modules.values() for parameter in module.parameters()}
     for name, optimizer in optimizers.items():
         if any(id(parameter) not in held for parameter in _parameters_of(optimizer)):
@@ -152,6 +159,13 @@ def _check_kinds(modules: Mapping[str, Any], optimizers: Mapping[str, Any]) -> N
                 f"{name}: trains a parameter that is in no module given to replicate(); give that module too, and make "
                 "the optimizer of the parameters of the module as it is now"
             )
+
+
+def _sharding_of(module: Any) -> str:
+    """Name of the class by which some layer or parameter is a shard; empty: none is."""
+    kinds = {type(one) for one in (*module.modules(), *module.parameters())}
+    bases = {base for kind in kinds for base in kind.__mro__ if base.__module__.startswith("torch.distributed")}
+    return min((base.__name__ for base in bases if base.__name__ in _SHARDED), default="")
 
 
 def _check_norms(modules: Mapping[str, Any], trained: Sequence[Any]) -> None:

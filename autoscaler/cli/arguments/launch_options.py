@@ -99,7 +99,7 @@ def _check_place(kind: str, options: dict[str, Any]) -> None:
             hint = "name an image that has the script and EDL, --image registry.example/team/train:1"
             raise CommandError(Exit.USAGE, f"--image is missing: pods of a cluster run an image; {hint}")
         if not options["checkpoint"]:
-            hint = "name a store that all pods reach, --checkpoint s3://bucket/folder"
+            hint = "name a store that all pods reach, --checkpoint s3://bucket/folder, whose client is in all images"
             raise CommandError(Exit.USAGE, f"--checkpoint is missing: a pod's own files end with the pod; {hint}")
         return
     given = {"--image": "image", "--kubeconfig": "kubeconfig", "--context": "kube_context", "--namespace": "namespace"}

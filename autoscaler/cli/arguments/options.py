@@ -68,6 +68,28 @@ output_option = click.option(
 )
 
 
+def json_option(what: str) -> Callable[[F], F]:
+    """-o text|json; the command gets `is_json`.  --json, its older name, is not shown."""
+
+    def add(command: F) -> F:
+        def store(context: click.Context, _: click.Parameter, value: Any) -> None:
+            context.params["is_json"] = context.params.get("is_json", False) or value in {True, "json"}
+
+        older = click.option("--json", is_flag=True, hidden=True, expose_value=False, callback=store)
+        chosen = click.option(
+            "-o",
+            "--output",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            expose_value=False,
+            callback=store,
+            help=f"Output format; json: {what}.",
+        )
+        return chosen(older(command))
+
+    return add
+
+
 def role_options(command: F) -> F:
     """Add --trainer N, --server N and --master, which select a pod of a job (`role`, `ordinal`)."""
 

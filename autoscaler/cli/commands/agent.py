@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from autoscaler.cli.arguments.options import json_option
 from autoscaler.cli.arguments.parameter_types import Duration
 from autoscaler.cli.exit_codes import CommandError, Exit
 from master.api.host.log_lines import escape_controls
@@ -25,7 +26,7 @@ LEAST_DCGM_WINDOW_S: Final = 120.0
 
 @click.command()
 @click.option("--once", "is_once", is_flag=True, help="Watch for one window, print a table and end.")
-@click.option("--json", "is_json", is_flag=True, help="With --once: print JSON, with the evidence of each verdict.")
+@json_option("with --once, and the evidence of each verdict")
 @click.option(
     "--window",
     "window_s",
@@ -89,7 +90,7 @@ def agent(**options: Any) -> None:
 
     \b
     edl agent --once --no-kubelet
-    edl agent --once --json
+    edl agent --once -o json
     edl agent --idle-watts L4=36
     edl agent --report
     """  # noqa: D301 - click keeps the lines after this mark as they are
@@ -116,7 +117,7 @@ def _check_options(options: dict[str, Any]) -> None:
     if options["dcgm_url"] and not options["dcgm_url"].startswith(("http://", "https://")):
         raise CommandError(Exit.USAGE, f"--dcgm-url {options['dcgm_url']}: write http://HOST:PORT/metrics")
     if options["is_json"] and not options["is_once"]:
-        raise CommandError(Exit.USAGE, "--json belongs to --once")
+        raise CommandError(Exit.USAGE, "-o json belongs to --once")
     if options["is_reporting"] and options["is_once"]:
         raise CommandError(Exit.USAGE, "--report and --once exclude one another: a report needs the whole window")
 

@@ -110,7 +110,7 @@ def resume(*, kind: str, name: str, selector: PlaceSelector) -> None:
 
 
 @click.command()
-@click.argument("pod")
+@click.argument("pod", metavar="pod/NAME")
 @click.option(
     "--for", "for_s", type=Duration(), required=True, help="How long its GPUs are left alone, e.g. 2h; 0s: no longer."
 )
@@ -119,15 +119,17 @@ def keep(*, pod: str, for_s: float, selector: PlaceSelector) -> None:
     """Keep a pod whose GPUs nobody uses: they are not given back until then.
 
     \b
-    edl keep alice-notebook-0 --for 2h
+    edl keep pod/alice-notebook-0 --for 2h
     """  # noqa: D301 - click keeps the lines after this mark as they are
     if for_s > LONGEST_KEEP_S:
         raise click.UsageError(f"--for is at most {LONGEST_KEEP_S / 3600:.0f}h; keep it again before that has passed")
     if 0 < for_s < SHORTEST_KEEP_S:
         raise click.UsageError(f"--for is {SHORTEST_KEEP_S:.0f}s at least, or 0s: keep it no longer")
-    name = pod.removeprefix("pod/")
-    if not name.rpartition("/")[2]:
-        raise click.UsageError("name the pod, as in edl keep alice-notebook-0 --for 2h")
+    kind, slash, name = pod.partition("/")
+    if not slash:
+        kind, name = "pod", pod
+    if kind not in {"pod", "pods", "po"} or not name:
+        raise click.UsageError(f"name the pod as pod/NAME, not {pod}: edl keep pod/alice-notebook-0 --for 2h")
     with selector.open(changes=True) as place:
         print(escape_controls(place.keep_pod(name, for_s)))
 

@@ -11,6 +11,8 @@ from typing import Final, TextIO
 import click
 
 from autoscaler.cli.arguments.checkpoint_source import checkpoint_argument, find_uri
+from autoscaler.cli.arguments.options import json_option
+from autoscaler.cli.arguments.parameter_types import Duration
 from autoscaler.cli.arguments.place_options import place_options
 from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.commands.export import run_exporter
@@ -30,9 +32,9 @@ def data() -> None:
 @click.option("--no-files", is_flag=True, help="Trust the manifest; do not read the files.")
 @click.option("--replicas", is_flag=True, help="Compare the replicas of a group that trains; read no checkpoint.")
 @click.option(
-    "--timeout", "budget_s", type=click.FloatRange(min=0), default=60.0, help="Seconds to wait for --replicas."
+    "--timeout", "budget_s", type=Duration(), default="60s", show_default=True, help="Longest wait for --replicas."
 )
-@click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
+@json_option("one object")
 @place_options
 def audit(
     *, checkpoint: str, no_files: bool, replicas: bool, budget_s: float, is_json: bool, selector: PlaceSelector
@@ -85,7 +87,7 @@ def _audit_replicas(job: str, budget_s: float, *, is_json: bool, selector: Place
 
 @data.command(short_help="Read every byte of a checkpoint folder.")
 @checkpoint_argument
-@click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
+@json_option("one object")
 @place_options
 def verify(*, checkpoint: str, is_json: bool, selector: PlaceSelector) -> None:
     """Read every byte of a checkpoint folder and print which checkpoints are intact.
@@ -94,7 +96,7 @@ def verify(*, checkpoint: str, is_json: bool, selector: PlaceSelector) -> None:
 
     \b
     edl data verify runs/20260102-150405-digits/checkpoints/digits
-    edl data verify tj/digits --json
+    edl data verify tj/digits -o json
     """  # noqa: D301 - click keeps the lines after this mark as they are
     from autoscaler.cli.output.checkpoint_report import verdict_content, verdict_lines  # noqa: PLC0415 - fsspec: not for --help
     from master.api.checkpoints.storage import open_storage  # noqa: PLC0415 - with it

@@ -15,6 +15,7 @@ from typing import Final
 import click
 
 from autoscaler.cli.arguments.checkpoint_source import checkpoint_argument, find_uri
+from autoscaler.cli.arguments.options import json_option
 from autoscaler.cli.arguments.place_options import place_options
 from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.exit_codes import CommandError, Exit
@@ -32,7 +33,7 @@ _HOME: Final = Path(__file__).resolve().parents[3]  # the exporter is this EDL's
 @click.option("--checkpoint", "wanted", metavar="ID", default=None, help="Another checkpoint than the last one.")
 @click.option("--list", "lists", is_flag=True, help="List the parts of the checkpoint; write nothing.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
-@click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
+@json_option("one object")
 @place_options
 def export(
     *,

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import click
 
-from autoscaler.cli.arguments.options import output_option, role_options, target_argument
+from autoscaler.cli.arguments.label_selector import LabelRequirement, LabelSelector
+from autoscaler.cli.arguments.options import json_option, output_option, role_options, target_argument
 from autoscaler.cli.arguments.parameter_types import Duration, parse_condition
 from autoscaler.cli.arguments.place_options import listing_place_options, place_options
 from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.output.formats import format_objects
 from autoscaler.cli.output.object_order import sort_objects
-from autoscaler.cli.output.object_tables import GrowingTable, ObjectList
+from autoscaler.cli.output.object_tables import GrowingTable, ObjectList, PlainObject
 from autoscaler.cli.place_values import LogOptions, PodSelector
 from autoscaler.cli.terminal import EscapeFilter
 from master.api.host.log_lines import escape_controls
@@ -32,8 +35,22 @@ from master.api.host.log_lines import escape_controls
     metavar="COLUMN|.FIELD",
     help="In the order of a column, such as low-for, or of a field, such as .metadata.name; not with --watch.",
 )
+@click.option(
+    "-l", "--selector", "labels", type=LabelSelector(), default=(), help="Only objects with these labels: KEY=VALUE,..."
+)
+@click.option("--no-headers", is_flag=True, help="Leave the heading of the table out.")
 @listing_place_options
-def get(*, kind: str, name: str, is_watching: bool, output: str, sort_by: str | None, selector: PlaceSelector) -> None:
+def get(
+    *,
+    kind: str,
+    name: str,
+    is_watching: bool,
+    output: str,
+    sort_by: str | None,
+    labels: Sequence[LabelRequirement],
+    no_headers: bool,
+    selector: PlaceSelector,
+) -> None:
     """Show jobs (tj), nodes, pods, deployments, or what GPUs do and for whom (gpus).
 
     \b
@@ -41,6 +58,7 @@ def get(*, kind: str, name: str, is_watching: bool, output: str, sort_by: str | 
     edl get tj/digits -o yaml
     edl get pods -w -o wide
     edl get tj -A
+    edl get pods -l edl.dev/job=digits,edl.dev/role=trainer
     edl get gpus
     edl get gpus/node-1 -o wide
     edl get gpus --sort-by low-for
@@ -49,14 +67,27 @@ def get(*, kind: str, name: str, is_watching: bool, output: str, sort_by: str | 
         raise click.UsageError("--sort-by and --watch exclude one another: what changes has no order")
     with selector.open() as place:
         if not is_watching:
-            found = place.get(kind, name)
+            found = _selected(place.get(kind, name), labels)
             if sort_by:
                 found = sort_objects(found, sort_by, are_rows=output in {"table", "wide"})
-            print(escape_controls(format_objects(found, output, is_single=bool(name))))
+            is_single = bool(name and found.objects)
+            text = format_objects(found, output, is_single=is_single, has_heading=not no_headers)
+            print(escape_controls(text))
             return
-        table = GrowingTable(is_wide=output == "wide")
-        for found in place.watch(kind, name):
-            print(escape_controls(_render_change(found, table, output)), flush=True)
+        table = GrowingTable(is_wide=output == "wide", has_heading=not no_headers)
+        for changed in place.watch(kind, name):
+            if (found := _selected(changed, labels)).objects:
+                print(escape_controls(_render_change(found, table, output)), flush=True)
+
+
+def _selected(found: ObjectList, labels: Sequence[LabelRequirement]) -> ObjectList:
+    """Those objects that have these labels."""
+    kept = [one for one in found.objects if all(wanted.holds(_labels_of(one)) for wanted in labels)]
+    return replace(found, objects=kept)
+
+
+def _labels_of(found: PlainObject) -> Mapping[str, Any]:
+    return found.get("metadata", {}).get("labels") or {}
 
 
 @click.command()
@@ -118,14 +149,14 @@ def _show_log(chunks: Iterator[str]) -> None:
 
 @click.command()
 @click.option("-w", "--watch", "is_watching", is_flag=True, help="Follow new events.")
-@click.option("--json", "is_json", is_flag=True, help="Print one JSON object per line.")
+@json_option("one object in each line")
 @listing_place_options
 def events(*, is_watching: bool, is_json: bool, selector: PlaceSelector) -> None:
     """List what has happened: starts, drains, failures, decisions.
 
     \b
     edl events
-    edl events -w --json
+    edl events -w -o json
     """  # noqa: D301 - click keeps the lines after this mark as they are
     with selector.open() as place:
         for event in place.events(is_watching=is_watching):

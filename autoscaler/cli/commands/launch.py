@@ -67,7 +67,8 @@ _MOST_RECORDS: Final = 2**31 - 1  # of a step, as EDL_GLOBAL_BATCH has it
     "variables",
     type=EnvironmentVariable(),
     multiple=True,
-    help="A variable for the trainers; KEY alone takes its value from here.  Repeatable.",
+    help="A variable for the trainers; KEY alone takes its value from here.  Repeatable.  On kubernetes the job "
+    "shows the value: give secrets by envFrom (--dry-run prints the job).",
 )
 @click.option("--checkpoint", default="", metavar="URI", help="Folder or object store to resume from and commit to.")
 @click.option("--checkpoint-every", type=Duration(), default=None, help="Time between commits (default: 60s).")
@@ -76,7 +77,7 @@ _MOST_RECORDS: Final = 2**31 - 1  # of a step, as EDL_GLOBAL_BATCH has it
     type=click.IntRange(0, 1000),
     default=3,
     show_default=True,
-    help="Failures of trainers that the job survives without a batch completed between them.",
+    help="Failures in a row, without a completed batch between them, that the job survives.",
 )
 @click.option("--nodes", type=VirtualNodes(), default=None, help="Virtual nodes (default: this machine as one node).")
 @click.option(

@@ -26,7 +26,10 @@ def page(*, port: int, selector: PlaceSelector) -> None:
     edl page -n team-a --port 8090
     """  # noqa: D301 - click keeps the lines after this mark as they are
     if choose_place(selector, observe_environment(click.get_current_context())).kind is PlaceKind.LOCAL:
-        hint = "edl run serves the page of its run; --on kubernetes means the cluster of your kubeconfig"
+        hint = (
+            "edl page shows a cluster, and this is a run: edl run and edl launch print the address of its page at "
+            "their start; for the cluster of your kubeconfig add --on kubernetes"
+        )
         raise CommandError(Exit.NOT_FOUND, hint)
     from autoscaler.cli.kubernetes.served_page import ShownNamespaces, serve_page  # noqa: PLC0415 - not for --help
 

@@ -120,7 +120,7 @@ class ObjectWriter:
     async def uncordon(self, kind: str, name: str) -> str:
         """Remove the label again.  A node that kubectl has cordoned stays cordoned."""
         if kind != "node":
-            raise CommandError(Exit.USAGE, f"only nodes are opened again, as node/NAME; a {kind} is not")
+            raise CommandError(Exit.USAGE, f"edl uncordon takes node/NAME, not a {kind}")
         await self._set_drain_label(await self.reader.find(kind, name), None)
         return f"node/{name} is open"
 
@@ -142,7 +142,8 @@ class ObjectWriter:
     async def set_suspended(self, kind: str, name: str, *, is_suspended: bool) -> str:
         """Set `spec.runPolicy.suspend`."""
         if kind != "tj":
-            raise CommandError(Exit.USAGE, f"only jobs are suspended and resumed, as tj/NAME; a {kind} is not")
+            command = "suspend" if is_suspended else "resume"
+            raise CommandError(Exit.USAGE, f"edl {command} takes tj/NAME, not a {kind}")
         found = await self.reader.find(kind, name)
         _check_unfinished(found)
         await self.reader.api.patch(
@@ -152,7 +153,12 @@ class ObjectWriter:
             namespace=text(found, "metadata", "namespace"),
             only=Preconditions(uid=text(found, "metadata", "uid")),
         )
-        return f"tj/{text(found, 'metadata', 'name')} {'suspended' if is_suspended else 'resumed'}"
+        job = f"tj/{text(found, 'metadata', 'name')}"
+        if not is_suspended:
+            return f"{job} resumed"
+        return (
+            f"{job} is being suspended; edl wait --for=condition=Suspended {job} returns once its trainers have ended"
+        )
 
     async def keep_pod(self, name: str, for_s: float, now_unix_s: float) -> str:
         """Ask for the pod to be left alone for so long, whatever its GPUs do; 0: no longer."""
@@ -211,4 +217,5 @@ def _check_unfinished(job: Raw) -> None:
     for ending in ("Completed", "Failed"):
         if condition_of(job, ending).get("status") == "True":
             name = text(job, "metadata", "name")
-            raise CommandError(Exit.REFUSED, f"tj/{name} is {ending}; nothing of it can be changed any more")
+            again = f"to train on, edl delete tj/{name} and start it again with the same checkpoint folder"
+            raise CommandError(Exit.REFUSED, f"tj/{name} has ended ({ending}), and its spec cannot be changed; {again}")

@@ -9,8 +9,8 @@ from typing import Any
 from autoscaler.cli.output.object_tables import ObjectList, format_table
 
 
-def format_objects(found: ObjectList, output: str, *, is_single: bool) -> str:
-    """Objects in the format of -o; `is_single`: one object by itself instead of a list."""
+def format_objects(found: ObjectList, output: str, *, is_single: bool, has_heading: bool = True) -> str:
+    """Objects in the format of -o; `is_single`: one object by itself instead of a list; `has_heading`: of a table."""
     match output:
         case "json" | "yaml":
             listed = {"apiVersion": "v1", "kind": "List", "items": list(found.objects)}
@@ -20,7 +20,7 @@ def format_objects(found: ObjectList, output: str, *, is_single: bool) -> str:
         case _:
             rows = [row for one in found.objects for row in found.rows(one)]
             lines = format_table(rows, is_wide=output == "wide", columns=found.columns)
-            return "\n".join(lines) or "nothing there"
+            return "\n".join(lines if has_heading else lines[1:]) or "nothing there"
 
 
 def format_content(content: Any, output: str) -> str:

@@ -23,7 +23,7 @@ def gpu_lines(sample: NodeSample) -> list[str]:
         problems.append(f"pods are not known: {sample.owners.reason}")
     if not sample.devices:
         return [*problems, "no GPUs"]
-    rows = [["GPU", "MODEL", "VERDICT", "LOW FOR", "WATTS", "POD", "WHY"]]
+    rows = [["GPU", "MODEL", "VERDICT", "LOW-FOR", "WATTS", "POD", "WHY"]]
     for device in sample.devices:
         rows += _rows(device, _pods_of(device, sample))
     return [*problems, *align_columns(rows)]

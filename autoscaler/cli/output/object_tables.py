@@ -60,8 +60,9 @@ def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 class GrowingTable:
     """A table that is printed line by line: a column widens with its cells and never shrinks again."""
 
-    def __init__(self, *, is_wide: bool) -> None:
+    def __init__(self, *, is_wide: bool, has_heading: bool = True) -> None:
         self._is_wide = is_wide
+        self._has_heading = has_heading
         self._widths: list[int] = []
 
     def add(self, found: PlainObject, columns: Columns) -> list[str]:
@@ -70,7 +71,8 @@ class GrowingTable:
         rows = [_row(shown, found)]
         if not self._widths:
             self._widths = [0] * len(shown)
-            rows.insert(0, [column.title for column in shown])
+            if self._has_heading:
+                rows.insert(0, [column.title for column in shown])
         for row in rows:
             self._widths = [max(width, len(text)) for width, text in zip(self._widths, row, strict=True)]
         return [_line(row, self._widths) for row in rows]

@@ -101,7 +101,9 @@ def open_remote(uri: str) -> RemoteStorage:
         filesystem, root = fsspec.core.url_to_fs(uri)
     except ImportError as error:
         raise StorageError(
-            uri, f"needs a package that is not installed ({error}); install it, or use a plain path"
+            uri,
+            f"needs a package that is not installed ({error}); install it (s3fs for s3://, gcsfs for gs://) for "
+            "trainers, servers and master, on a cluster in their images, or use a folder",
         ) from error
     except ValueError as error:
         raise StorageError(uri, f"is not a URI that fsspec supports ({error})") from error

@@ -138,14 +138,19 @@ def test_a_node_is_drained_of_edls_pods_and_opened_again(digits):
 def test_suspend_resume_and_delete(digits):
     """Of jobs that are not over."""
     made, place = digits
-    assert place.set_suspended("tj", "digits", is_suspended=True) == "tj/digits suspended"
+    assert place.set_suspended("tj", "digits", is_suspended=True) == (
+        "tj/digits is being suspended; "
+        "edl wait --for=condition=Suspended tj/digits returns once its trainers have ended"
+    )
     assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["runPolicy"] == {"suspend": True}
     four = [SizeRequest(field="trainers", count=4)]
     assert "the job is suspended: the size applies" in place.scale("tj", "digits", four, is_dry=False)
     assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["trainer"]["replicas"] == 4
     assert place.set_suspended("tj", "digits", is_suspended=False) == "tj/digits resumed"
     made.make_job("old", status({"type": "Completed", "status": "True"}))
-    assert "is Completed" in refused(Exit.REFUSED, place.set_suspended, "tj", "old", is_suspended=True)
+    assert "edl delete tj/old and start it again" in refused(
+        Exit.REFUSED, place.set_suspended, "tj", "old", is_suspended=True
+    )
     assert "would be deleted" in place.delete("tj", "old", is_dry=True)
     assert place.delete("tj", "old", is_dry=False) == "tj/old is being deleted"
     refused(Exit.NOT_FOUND, place.get, "tj", "old")

@@ -34,6 +34,7 @@ from tests.unit.cli.kube_place import NAMESPACE, node, refused, stage
         (["", "--for", "2h"], "name the pod"),
         (["pod/", "--for", "2h"], "name the pod"),
         (["ns/", "--for", "2h"], "name the pod"),
+        (["tj/digits", "--for", "2h"], "name the pod as pod/NAME, not tj/digits"),
     ],
 )
 def test_a_keep_that_is_not_understood_is_a_usage_error(monkeypatch, words, told):

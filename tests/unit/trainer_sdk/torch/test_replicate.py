@@ -97,6 +97,29 @@ def test_what_cannot_train_in_a_group_is_refused_by_name(session, make, message)
     assert session.replica is None
 
 
+@pytest.fixture
+def two_ranks():
+    """A process group of torch in which nothing is sent."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415 - takes a second
+
+    torch.distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    yield torch.distributed.init_device_mesh("cpu", (2,))
+    torch.distributed.destroy_process_group()
+
+
+def test_sharded_model_is_refused_by_name(session, two_ranks):
+    """Sharded in place (`fully_shard`), of which `isinstance` sees no wrapper, or a layer of it wrapped."""
+    from torch.distributed import fsdp  # noqa: PLC0415 - takes a second
+
+    in_place = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 3))
+    fsdp.fully_shard(in_place[0], mesh=two_ranks)
+    wrapped_layer = nn.Sequential(fsdp.FullyShardedDataParallel(nn.Linear(6, 4), device_id=torch.device("cpu")))
+    for model, kind in ((in_place, "DTensor"), (wrapped_layer, "FullyShardedDataParallel")):
+        with pytest.raises(UsageError, match=rf"model: is sharded .*\({kind}\); in a group every trainer holds"):
+            edl_torch.replicate(session, model, optim.SGD(model.parameters(), lr=0.1))
+    assert session.replica is None
+
+
 def test_frozen_teacher_with_synchronised_norm_may_be_replicated(session):
     """In evaluation mode the layer normalises by its running statistics, over no rank."""
     edl_torch.replicate(session, *teacher_of_ranks()[:2], teacher_of_ranks()[2].eval())
