@@ -72,7 +72,16 @@ def idle_events(
     ]
 
 
-def _hung_texts(hung: Sequence[TrainerVerdict], format_since: Callable[[float], str]) -> Iterator[str]:
+def _hung_texts(found: Sequence[TrainerVerdict], format_since: Callable[[float], str]) -> Iterator[str]:
+    for one in found:
+        if one.is_stuck_alone:
+            yield (
+                f"{one.name} is the only trainer, and has been in its script's own code since "
+                f"{format_since(one.since_s)}, much longer than before: it may evaluate, or hang. EDL leaves it as it "
+                "is, for what it has trained since the last checkpoint is nowhere else; look into it (py-spy dump "
+                "--pid PID), or kill its process, and a new one goes on from that checkpoint"
+            )
+    hung = [one for one in found if not one.is_stuck_alone]
     if hung:
         does = "holds a batch and has" if len(hung) == 1 else "hold batches and have"
         since = format_since(min(one.since_s for one in hung))

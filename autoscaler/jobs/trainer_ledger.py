@@ -32,6 +32,11 @@ HUNG_AFTER_S: Final = 5.0
 """... and so many seconds more: with the report (1 s) and the poll (2.5 s) it is told of within 10 s."""
 COMPILING_S: Final = 120.0
 """Least time of a batch of a size that is new to its trainer: it may compile, as its master allows (ADR 0257)."""
+OWN_CODE_S: Final = 120.0
+"""Least time in its script's own code after which the only trainer of a group is hung: with others, its group leaves it
+behind then.
+"""
+OWN_CODE_TIMES: Final = 2  # ... and so many times as long as it was without a batch before: it evaluates now and then
 LONGEST_GAP_S: Final = 30.0
 """Between two answers: what happened in a longer gap is not known, and counts for nothing."""
 LEAST_SMOOTHING_S: Final = 300.0
@@ -78,6 +83,8 @@ class TrainerRecord:
     place: ScriptPlace = ScriptPlace.WAITS
     may_compile: bool = False  # it computes on a batch of a new size
     is_left_behind: bool = False  # of a group
+    is_alone: bool = False  # of a group: nobody else trains, so none would go on without it
+    longest_s: float = 0.0  # it was without a batch for so long before, and then completed one
     has_worked: bool = False  # it has completed a batch since it came, or since its group has changed
     batches_s: tuple[float, ...] = ()
     waiting_share: float = 0.0  # of its time, what is older than `smoothing_s` fading away
@@ -87,6 +94,12 @@ class TrainerRecord:
     def is_excused(self) -> bool:
         """True if it is neither idle nor hung, whatever was seen before."""
         return self.excuse not in {"", _COMMITS}
+
+    @property
+    def is_stuck_alone(self) -> bool:
+        """True if its script's own code holds up the whole job for longer than an evaluation would explain."""
+        limit_s = max(OWN_CODE_S, OWN_CODE_TIMES * self.longest_s)
+        return self.is_alone and self.place is ScriptPlace.OWN_CODE and self.still_s >= limit_s
 
     @property
     def hung_after_s(self) -> float | None:
@@ -113,6 +126,7 @@ class _Context:
     now_s: float
     is_group: bool
     window_s: float
+    is_alone: bool
 
     @property
     def steps_per_batch(self) -> int:
@@ -129,13 +143,17 @@ class _Context:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerVerdict:
-    """`gives`: nobody loses anything if its GPU goes to others; `is_replaceable`: a new process in its place works."""
+    """`gives`: nobody loses anything if its GPU goes to others; `is_replaceable`: a new process in its place works.
+
+    `is_stuck_alone`: the only one, in its script's own code, where it may evaluate: it is told of and kept.
+    """
 
     name: str
     state: WorkState
     since_s: float
     gives: bool = False
     is_replaceable: bool = False
+    is_stuck_alone: bool = False
 
 
 # ---- what is learnt from an answer ----------------------------------------------------------------------------------
@@ -156,6 +174,7 @@ def observe_ledger(
         now_s=now_s,
         is_group=is_group,
         window_s=window_s,
+        is_alone=is_group and sum(one.is_connected and not one.is_left_behind for one in progress.ledger) == 1,
     )
     trainers = {}
     for entry in progress.ledger:
@@ -207,6 +226,8 @@ def _with_entry(record: TrainerRecord, entry: TrainerEntry, context: _Context) -
         place=_place_of(entry),
         may_compile=entry.phase == GroupPhase.WARM_UP,
         is_left_behind=entry.is_left_behind,
+        is_alone=context.is_alone and entry.is_connected and not entry.is_left_behind,
+        longest_s=max(record.longest_s, record.still_s) if steps else record.longest_s,
         has_worked=has_worked,
         batches_s=batches_s,
         waiting_share=waiting_share,
@@ -284,13 +305,15 @@ def judge(name: str, record: TrainerRecord, *, window_s: float, device: Device) 
     is_due = 0 < window_s <= record.still_s
     state = _state_of(record, is_due=is_due, device=device)
     is_still = state in {WorkState.IDLE, WorkState.HUNG}
+    is_stuck_alone = state is WorkState.HUNG and record.is_stuck_alone
     may_compute = device is Device.BUSY or (device is Device.UNKNOWN and record.place is ScriptPlace.BATCH)
     return TrainerVerdict(
         name=name,
         state=state,
         since_s=record.worked_at_s,
-        gives=is_still and is_due and not may_compute,
-        is_replaceable=state is WorkState.HUNG and is_due and device is Device.LOW,
+        gives=is_still and is_due and not may_compute and not is_stuck_alone,
+        is_replaceable=state is WorkState.HUNG and is_due and device is Device.LOW and not is_stuck_alone,
+        is_stuck_alone=is_stuck_alone,
     )
 
 
@@ -300,6 +323,8 @@ def _state_of(record: TrainerRecord, *, is_due: bool, device: Device) -> WorkSta
         return WorkState.EXCUSED
     match record.place:
         case ScriptPlace.OWN_CODE:  # it may evaluate: only a device that does nothing says otherwise
+            if record.is_stuck_alone and device is not Device.BUSY and not (is_due and device is Device.LOW):
+                return WorkState.HUNG
             if device is not Device.LOW:
                 return WorkState.EXCUSED
             return WorkState.HUNG if is_due and record.is_left_behind else _idle_if(is_due)

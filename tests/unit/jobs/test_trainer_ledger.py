@@ -13,6 +13,7 @@ from autoscaler.jobs.trainer_ledger import (
     HUNG_AFTER_S,
     HUNG_BATCHES,
     LONGEST_GAP_S,
+    OWN_CODE_S,
     Device,
     LedgerHistory,
     WorkState,
@@ -60,6 +61,61 @@ class Ledger:
             told_s = self.now_s - at_s if told and told_s is None else told_s
         assert not told or [one.name for one in told] == ["t1"]
         return (told[0] if told else None), told_s
+
+
+class LoneTrainer:
+    """A group of one, which works and evaluates by turns."""
+
+    def __init__(self):
+        self.now_s, self.steps, self.history = 0.0, 0, LedgerHistory()
+
+    def work(self, seconds):
+        for _ in range(int(seconds / POLL_S)):
+            self.steps += 2
+            self._poll("compute")
+
+    def stand(self, seconds, *, device=Device.NONE, window_s=WINDOW_S):
+        """It is in its script's own code for so long: its verdict or None, and after how long it was first told of."""
+        at_s, told_s, told = self.now_s, None, ()
+        while self.now_s < at_s + seconds:
+            self._poll("script")
+            told = judge_all(self.history, window_s=window_s, devices={"t0": device})
+            told_s = self.now_s - at_s if told and told_s is None else told_s
+        return (told[0] if told else None), told_s
+
+    def _poll(self, phase):
+        self.now_s += POLL_S
+        ledger = (entry("t0", self.steps, phase=phase, is_computing=False),)
+        progress = JobProgress(phase=JobPhase.TRAINING, ledger=ledger, generation=1)
+        self.history = observe_ledger(self.history, progress, self.now_s, is_group=True, window_s=WINDOW_S)
+
+
+@pytest.mark.parametrize("device", [Device.NONE, Device.UNKNOWN])
+@pytest.mark.parametrize("window_s", [0.0, WINDOW_S])
+def test_only_trainer_that_stays_in_its_scripts_own_code_is_told_of_and_kept(device, window_s):
+    """Nobody else would tell of it; what it has trained since the last checkpoint is nowhere else (ADR 0271)."""
+    alone = LoneTrainer()
+    alone.work(60)
+    told, after_s = alone.stand(1000, device=device, window_s=window_s)
+    assert OWN_CODE_S <= after_s <= OWN_CODE_S + 2 * POLL_S
+    assert (told.state, told.gives, told.is_replaceable) == (WorkState.HUNG, False, False)
+    ((reason, message),) = idle_events((), (told,), format_since=str)
+    assert reason == "TrainerHangs"
+    assert message.startswith("t0 is the only trainer, and has been in its script's own code since ")
+    alone.work(10)
+    assert judge_all(alone.history, window_s=window_s, devices={"t0": device}) == ()
+
+
+def test_only_trainer_whose_evaluations_take_long_is_told_of_once():
+    """Twice as long as before is no usual evaluation; a device that computes says that it is one."""
+    alone = LoneTrainer()
+    alone.work(60)
+    assert alone.stand(200)[1] is not None
+    for _ in range(3):
+        alone.work(60)
+        assert alone.stand(300)[1] is None
+    alone.work(60)
+    assert alone.stand(2000, device=Device.BUSY)[1] is None
 
 
 OUT_OF_BATCH = {"is_computing": False}
