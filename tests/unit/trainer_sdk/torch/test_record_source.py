@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="LEFT OUT: torch is not installed (m
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset  # noqa: E402
 
 from trainer_sdk.torch.record_source import RecordSource  # noqa: E402
+from trainer_sdk.torch.seeds import numpy_and_python_states, seed_generators  # noqa: E402
 
 RECORDS = (5, 0, 3)
 
@@ -173,3 +174,31 @@ def test_records_of_a_subset_draw_the_numbers_of_their_positions(name):
         return [record for part in parts for record in source.__getitems__(part)]
 
     assert read(keys[:2], keys[2:5], keys[5:]) == read(*([key] for key in keys))
+
+
+OF_NUMPY = np.random.mtrand._rand  # what scripts call as `np.random.rand`
+WAYS_TO_DRAW = {
+    "rand": OF_NUMPY.rand,
+    "randn": OF_NUMPY.randn,
+    "bytes": lambda: OF_NUMPY.bytes(3),
+    "shuffle": lambda: OF_NUMPY.shuffle([1, 2, 3]),
+    "random": random.random,
+    "randrange": lambda: random.randrange(2),
+}
+
+
+@pytest.mark.parametrize("draw", WAYS_TO_DRAW.values(), ids=WAYS_TO_DRAW)
+def test_draw_from_the_generator_of_numpy_or_python_is_seen(draw):
+    """So that records are read with seeds of their own from then on."""
+    seed_generators(1, 2, b"test")
+    before = numpy_and_python_states()
+    assert numpy_and_python_states() == before
+    draw()
+    assert numpy_and_python_states() != before
+
+
+def test_generator_of_the_data_sets_own_is_its_own_affair():
+    before = numpy_and_python_states()
+    np.random.RandomState(3).rand()
+    random.Random(3).random()
+    assert numpy_and_python_states() == before
