@@ -9,7 +9,7 @@ import pytest
 from master.api.group_shares import total_steps
 from tests.harness.group_members import GroupMembers
 from tests.harness.master_process import MasterProcess, running, wait_for_leader
-from tests.programs.group_counter import DATASET
+from tests.programs.group_counter import LONG
 
 pytestmark = [
     pytest.mark.torch,
@@ -23,7 +23,8 @@ async def members(tmp_path):
     (tmp_path / "sockets").mkdir(mode=0o700)
     async with running(MasterProcess(tmp_path, EDL_GROUP="1", EDL_CHECKPOINT_EVERY_S="1")) as (master,):
         await wait_for_leader(master)
-        made = GroupMembers(tmp_path, master, "torch_gpu.py", arrays=("model.counts", "model.network.0.weight"))
+        arrays = ("model.counts", "model.network.0.weight")
+        made = GroupMembers(tmp_path, master, "torch_gpu.py", arrays, dataset=LONG)
         try:
             yield made
         finally:
@@ -39,18 +40,18 @@ async def test_compiled_network_in_mixed_precision_survives_a_kill_and_a_join(me
     members.add()
     joined = await members.wait_trained(2, above=alone.generation)
     (members.folder / "hurry").touch()
-    await members.wait_for("half of the steps", lambda now: now.group_step >= total_steps(DATASET) // 2)
+    await members.wait_for("half of the steps", lambda now: now.group_step >= total_steps(LONG) // 2)
     results = await members.check_exact(1, 2)
     for result in results:
         assert result["buffers"] == results[0]["buffers"]
         assert result["scale"] == 256.0
-        assert result["advanced"] == total_steps(DATASET)
+        assert result["advanced"] == total_steps(LONG)
     figures = {
         "devices": [result["device"] for result in results],
         "pause_after_kill_s": alone.resize_pause_s,
         "pause_after_join_s": joined.resize_pause_s,
         "samples_per_s": [one.samples_per_s for one in joined.members],
-        "steps": total_steps(DATASET),
+        "steps": total_steps(LONG),
     }
     write_figures(figures)
 

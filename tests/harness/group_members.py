@@ -17,7 +17,9 @@ import numpy as np
 from master.api.checkpoints.audit import read_checkpoint
 from master.api.checkpoints.storage import open_storage
 from master.api.group_shares import total_steps
+from master.api.identities import DatasetSpec
 from master.api.master_status import JobPhase, JobStatus
+from tests.harness.forked_programs import ForkedProgram, ForkedPrograms
 from tests.harness.master_process import JOB, MasterProcess
 from tests.harness.master_status import get_status, try_status
 from tests.harness.waiting import wait_for_async
@@ -38,11 +40,17 @@ class GroupMembers:
         master: MasterProcess,
         program: str = "group_counter.py",
         arrays: tuple[str, str] = ("counts", "weights"),
+        dataset: DatasetSpec = DATASET,
+        forks: ForkedPrograms | None = None,
     ) -> None:
-        """`arrays`: names of the program's counts and weights in a checkpoint."""
-        self.folder, self.master = folder, master
+        """`arrays`: names of the program's counts and weights in a checkpoint; `dataset`: what it trains.
+
+        `forks`: begins the program's processes, of a program that imports torch.
+        """
+        self.folder, self.master, self._dataset = folder, master, dataset
         self._program, self._arrays = PROGRAMS / program, arrays
-        self.processes: list[subprocess.Popen] = []
+        self._forks = forks
+        self.processes: list[subprocess.Popen | ForkedProgram] = []
 
     def add(self, count: int = 1) -> None:
         for _ in range(count):
@@ -53,11 +61,14 @@ class GroupMembers:
         self.processes[ordinal].wait()
         self.processes[ordinal] = self._start(ordinal)
 
-    def _start(self, ordinal: int) -> subprocess.Popen:
-        command = [sys.executable, str(self._program), str(self.folder), self.master.address, str(ordinal)]
+    def _start(self, ordinal: int) -> subprocess.Popen | ForkedProgram:
+        command = [str(self._program), str(self.folder), self.master.address, str(ordinal)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        with (self.folder / f"{ordinal}.log").open("ab") as log:
-            return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        log_file = self.folder / f"{ordinal}.log"
+        if self._forks is not None:
+            return self._forks.start(command, log=log_file, environment=environment)
+        with log_file.open("ab") as log:
+            return subprocess.Popen([sys.executable, *command], env=environment, stdout=log, stderr=log)
 
     def hooked(self) -> list[int]:
         """The members that began the final hook, in that order."""
@@ -110,11 +121,11 @@ class GroupMembers:
         """
         (self.folder / "hurry").touch()
         results = await self.finish(*ordinals)
-        counts = np.full(DATASET.size, DATASET.epochs)
+        counts = np.full(self._dataset.size, self._dataset.epochs)
         counts[list(skipped)] -= 1
         for result in results:
             assert result["reason"] == "ended"
-            assert result["step"] == total_steps(DATASET)
+            assert result["step"] == total_steps(self._dataset)
             assert result["counts"] == counts.tolist()
             assert result["weights"] == results[0]["weights"]
         assert (await self.status()).phase is JobPhase.COMPLETE

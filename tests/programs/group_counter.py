@@ -28,10 +28,12 @@ from trainer_sdk.group.array_cuts import shard_of
 from trainer_sdk.group.port import CapturedShard, CapturedState, StepShare
 from trainer_sdk.session import Session, open_session
 
-DATASET = DatasetSpec(name="counted", size=50, epochs=150, batch_size=7, seed=3)
+DATASET = DatasetSpec(name="counted", size=50, epochs=40, batch_size=7, seed=3)
+LONG = replace(DATASET, epochs=150)  # with pauses that do not grow, for a job whose trainers compile for a minute
 EVALUATION_S = 8.0  # many median steps
 COMPILING_S = 6.0  # more than ten median steps
-PAUSE_S = 0.3  # of a step, until the file `hurry` is there: a test's faults come long before the job's end
+PAUSE_S = 0.3  # of each of the first steps, until the file `hurry` is there
+STEADY_STEPS = 80  # after these the pause grows: a test's faults come long before the end of a job that soon ends then
 
 
 class Counter:
@@ -84,6 +86,12 @@ class LargeCounter(Counter):
         (self.steps,) = np.unique(captured.arrays["ballast"]).tolist()
 
 
+def pause(folder: Path, step: int) -> None:
+    """Of each step, until a test makes the file `hurry` once its faults are over."""
+    if not (folder / "hurry").exists():
+        time.sleep(PAUSE_S * max(1.0, (step - STEADY_STEPS) / 10))
+
+
 def run_hook(folder: Path, ordinal: int) -> None:
     with (folder / "hooked").open("a") as hooked:
         hooked.write(f"{ordinal}\n")
@@ -120,8 +128,7 @@ def train(session: Session, replica: Counter, folder: Path, ordinal: int) -> int
             has_compiled = True
         while (folder / f"hang-{ordinal}").exists():
             time.sleep(PAUSE_S)
-        if not (folder / "hurry").exists():
-            time.sleep(PAUSE_S)
+        pause(folder, share.step)
         update = np.full(replica.weights.shape, len(share.positions), dtype=np.float32)
         try:
             steps.all_reduce(update)

@@ -5,12 +5,11 @@ It trains what `group_counter.py` trains, and leaves the same files.
 
 import json
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 
-from tests.programs.group_counter import DATASET, PAUSE_S, variables_of
+from tests.programs.group_counter import DATASET, pause, variables_of
 from trainer_sdk.session import open_session
 
 
@@ -35,8 +34,7 @@ def main(folder, master, ordinal):
         ):
             counted = np.zeros(DATASET.size, dtype=np.int64)
             np.add.at(counted, batch.indices, 1)
-            if not (folder / "hurry").exists():
-                time.sleep(PAUSE_S)
+            pause(folder, session.step)
             moved = np.full(model.weights.shape, len(batch), dtype=np.float64)
             if not batch.all_reduce(counted, moved):
                 dropped += 1

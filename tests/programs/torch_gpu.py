@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 import trainer_sdk.torch as edl_torch
-from tests.programs.group_counter import DATASET, PAUSE_S, variables_of
+from tests.programs.group_counter import LONG, PAUSE_S, variables_of
 from trainer_sdk.session import open_session
 
 
@@ -20,7 +20,7 @@ class Records(torch.utils.data.Dataset):
     """Record i: its number and an image of it."""
 
     def __len__(self) -> int:
-        return DATASET.size
+        return LONG.size
 
     def __getitem__(self, record: int) -> tuple[torch.Tensor, int]:
         return torch.randn(1, 8, 8, generator=torch.Generator().manual_seed(record)), record
@@ -51,7 +51,7 @@ class Counting(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.network = Network()
-        self.counts = torch.nn.Parameter(torch.zeros(DATASET.size, dtype=torch.float64))
+        self.counts = torch.nn.Parameter(torch.zeros(LONG.size, dtype=torch.float64))
 
 
 def main(folder: Path, master: str, ordinal: int) -> None:
@@ -62,7 +62,7 @@ def main(folder: Path, master: str, ordinal: int) -> None:
     network = torch.compile(model.network, dynamic=True, backend=backend)  # its parameters are those of the model
     parts = [
         {"params": model.network.parameters(), "lr": 1e-3, "momentum": 0.9},
-        {"params": [model.counts], "lr": float(DATASET.batch_size)},
+        {"params": [model.counts], "lr": float(LONG.batch_size)},
     ]
     optimizer = torch.optim.SGD(parts)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, [lambda step: 0.999**step, lambda step: 1.0])
@@ -72,11 +72,11 @@ def main(folder: Path, master: str, ordinal: int) -> None:
         loader = edl_torch.loader(
             session,
             Records(),
-            epochs=DATASET.epochs,
-            global_batch=DATASET.batch_size,
+            epochs=LONG.epochs,
+            global_batch=LONG.batch_size,
             micro_batch=4,
-            seed=DATASET.seed,
-            name=DATASET.name,
+            seed=LONG.seed,
+            name=LONG.name,
             pin_memory=device.type != "cpu",
         )
         evaluated = []
@@ -91,7 +91,7 @@ def main(folder: Path, master: str, ordinal: int) -> None:
                 loader.backward(scaler.scale(loss))
                 if loader.has_stepped:  # its rate is a whole batch, and the last step of an epoch has less
                     is_last = loader.step % len(loader) == 0
-                    model.counts.grad *= DATASET.size % DATASET.batch_size / DATASET.batch_size if is_last else 1
+                    model.counts.grad *= LONG.size % LONG.batch_size / LONG.batch_size if is_last else 1
                 scaler.step(optimizer)
                 scaler.update()
                 schedule.step()

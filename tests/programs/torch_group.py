@@ -13,14 +13,13 @@ with `bend-ORDINAL` this one changes a weight by hand, once, and the file says a
 import json
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
 import trainer_sdk.torch as edl_torch
-from tests.programs.group_counter import DATASET, PAUSE_S, run_hook, variables_of
+from tests.programs.group_counter import DATASET, pause, run_hook, variables_of
 from trainer_sdk.session import open_session
 
 
@@ -111,8 +110,7 @@ def main(folder: Path, master: str, ordinal: int) -> None:
         evaluated = []
         for _ in loader.epochs():
             for x, records in loader:
-                if not (folder / "hurry").exists():
-                    time.sleep(PAUSE_S)
+                pause(folder, loader.step)
                 fail_if_asked(folder, ordinal)
                 loader.backward(model(x, records).mean())
                 if loader.has_stepped:  # its rate is a whole batch, and the last step of an epoch has less

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-from functools import partial
 
 import pytest
 
@@ -15,15 +14,7 @@ from tests.programs.group_counter import DATASET
 
 pytestmark = [pytest.mark.chaos, pytest.mark.torch]
 EPOCH = steps_per_epoch(DATASET)
-ENOUGH = 40  # epochs: minutes, until the file `hurry` is there
-
-
-@pytest.fixture
-def group(group):
-    """`group()` of members that run torch."""
-    make = partial(group, "torch_group.py")
-    make.folder = group.folder
-    return make
+ENOUGH = 20  # epochs: minutes, until the file `hurry` is there
 
 
 async def check_stopped(members: GroupMembers, *ordinals: int, step: int | None = None) -> int:
@@ -43,14 +34,14 @@ async def check_stopped(members: GroupMembers, *ordinals: int, step: int | None 
     return step
 
 
-async def test_trainers_that_decide_alike_end_the_job_with_the_epoch(group):
+async def test_trainers_that_decide_alike_end_the_job_with_the_epoch(torch_group):
     """Each finds the same number after the same step: nobody is disturbed, the hook runs once, later ones are told."""
     for name, text in (("enough", str(ENOUGH)), ("hook", ""), ("hooked", "9\n"), ("saved", "")):
-        (group.folder / name).write_text(text)
-    async with group() as members:
+        (torch_group.folder / name).write_text(text)
+    async with torch_group() as members:
         members.add(3)
         before = await members.wait_trained(3)
-        (group.folder / "hurry").touch()
+        (torch_group.folder / "hurry").touch()
         await check_stopped(members, 0, 1, 2, step=ENOUGH * EPOCH)
         assert (await members.status()).generation == before.generation
         assert len(members.hooked()) == 2
@@ -59,10 +50,10 @@ async def test_trainers_that_decide_alike_end_the_job_with_the_epoch(group):
         assert len(members.hooked()) == 2
 
 
-async def test_members_killed_and_drained_on_the_way_change_no_end(group):
+async def test_members_killed_and_drained_on_the_way_change_no_end(torch_group):
     """The step that training ends with is the same, whoever is left to find it."""
-    (group.folder / "enough").write_text(str(ENOUGH))
-    async with group() as members:
+    (torch_group.folder / "enough").write_text(str(ENOUGH))
+    async with torch_group() as members:
         members.add(3)
         before = await members.wait_trained(3)
         members.processes[0].kill()
@@ -70,32 +61,32 @@ async def test_members_killed_and_drained_on_the_way_change_no_end(group):
         members.add()
         await members.wait_trained(3, above=alone.generation)
         members.processes[1].send_signal(signal.SIGTERM)
-        (group.folder / "hurry").touch()
+        (torch_group.folder / "hurry").touch()
         await check_stopped(members, 2, 3, step=ENOUGH * EPOCH)
 
 
-async def test_one_trainer_alone_ends_the_job_for_all(group):
+async def test_one_trainer_alone_ends_the_job_for_all(torch_group):
     """The others wait in the next step; they are told by a change of members, and nobody trains past it."""
-    async with group() as members:
+    async with torch_group() as members:
         members.add(3)
         await members.wait_trained(3)
-        (group.folder / "stop-1").touch()
+        (torch_group.folder / "stop-1").touch()
         step = await check_stopped(members, 0, 1, 2)
         assert 0 < step < DATASET.epochs * EPOCH
 
 
-async def test_all_lost_after_the_stop_find_it_in_the_file(group):
+async def test_all_lost_after_the_stop_find_it_in_the_file(torch_group):
     """The final hook is owed: new processes load the last step, run it, and train no further (90, 96, 97)."""
-    (group.folder / "hook").touch()
-    (group.folder / "enough").write_text(str(ENOUGH))
-    async with group() as members:
+    (torch_group.folder / "hook").touch()
+    (torch_group.folder / "enough").write_text(str(ENOUGH))
+    async with torch_group() as members:
         members.add(2)
         await members.wait_trained(2)
-        (group.folder / "hurry").touch()
+        (torch_group.folder / "hurry").touch()
         await members.wait_for("the hook", lambda now: now.phase is JobPhase.SAVING and len(members.hooked()) == 2)
         for process in members.processes:
             process.kill()
-        (group.folder / "saved").touch()
+        (torch_group.folder / "saved").touch()
         members.add(2)
         await members.finish(2, 3)
         saver = members.hooked()[-1]
@@ -103,14 +94,14 @@ async def test_all_lost_after_the_stop_find_it_in_the_file(group):
         await check_stopped(members, saver, step=ENOUGH * EPOCH)
 
 
-async def test_master_that_comes_after_the_stop_learns_it_from_the_members(group, etcd):
+async def test_master_that_comes_after_the_stop_learns_it_from_the_members(torch_group, etcd):
     """Steps need no master, and neither does a stop: it waits for the commit alone (91, 97)."""
-    async with group(EDL_ETCD_ENDPOINTS=",".join(etcd.endpoints)) as members:
+    async with torch_group(EDL_ETCD_ENDPOINTS=",".join(etcd.endpoints)) as members:
         members.add(2)
         await members.wait_trained(2)
         await members.master.kill()
         for ordinal in range(2):
-            (group.folder / f"stop-{ordinal}").touch()
+            (torch_group.folder / f"stop-{ordinal}").touch()
         await members.master.start()
         await wait_for_leader(members.master)
         await check_stopped(members, 0, 1)

@@ -184,7 +184,7 @@ async def test_poison_record_is_left_out_alone(group):
 
 async def test_poison_record_of_a_lone_trainer_is_left_out_however_quick_its_steps_are(group):
     """M4: many steps fit between two reports; the master hears of the one that raised.  Its whole step is skipped."""
-    late = 140 * DATASET.size + 10
+    late = 35 * DATASET.size + 10
     for name, text in (("poison", str(late)), ("raises", ""), ("hurry", "")):
         (group.folder / name).write_text(text)
     async with group() as members:

@@ -9,8 +9,8 @@ import pytest
 from master.api.checkpoints.audit import read_checkpoint
 from master.api.group_shares import total_steps
 from master.api.master_status import JobPhase
-from tests.harness.group_members import BUDGET_S, GroupMembers
-from tests.harness.master_process import JOB, MasterProcess, running, wait_for_leader
+from tests.harness.group_members import BUDGET_S
+from tests.harness.master_process import JOB
 from tests.harness.master_status import try_status
 from tests.harness.waiting import wait_for_async
 from tests.programs.group_counter import DATASET
@@ -19,15 +19,9 @@ pytestmark = [pytest.mark.chaos, pytest.mark.torch]
 
 
 @pytest.fixture
-async def members(tmp_path):
-    (tmp_path / "sockets").mkdir(mode=0o700)
-    async with running(MasterProcess(tmp_path, EDL_GROUP="1", EDL_CHECKPOINT_EVERY_S="1")) as (master,):
-        await wait_for_leader(master)
-        made = GroupMembers(tmp_path, master, "torch_group.py", arrays=("model.counts", "model.network.0.weight"))
-        try:
-            yield made
-        finally:
-            made.end()
+async def members(torch_group):
+    async with torch_group() as made:
+        yield made
 
 
 @pytest.mark.parametrize("kind", ["records by number", "stream"])
