@@ -24,7 +24,14 @@ PRODUCT: Final = ("autoscaler", "master", "trainer_sdk", "experiments")
 PACKAGES: Final = (*PRODUCT, "bench", "tools", "tests")
 _QUOTED: Final = re.compile(r"(?<!`)`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(\))?`(?!`)")
 _WORD: Final = re.compile(r"[A-Za-z_]\w*")
-_DEFINITIONS: Final = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_QUOTING_COMMENT: Final = re.compile(r"#.*`")
+_NAMED: Final[Mapping[type[ast.AST], str]] = {
+    **dict.fromkeys((ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef), "name"),
+    **dict.fromkeys((ast.arg, ast.keyword), "arg"),
+    ast.Name: "id",
+    ast.Attribute: "attr",
+}
+_WITHOUT_NAMES: Final = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,6 +129,7 @@ def _package(module: str) -> str:
     return ".".join(module.split(".")[:2])
 
 
+@cache
 def read_modules() -> dict[str, Module]:
     """Every module that people wrote, by dotted name: the product, its tools and its tests."""
     paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if "_pb2" not in path.name]
@@ -133,7 +141,7 @@ def read_module(source: str, path: str) -> Module:
     tree = ast.parse(source)
     module = Module(path=path, members=set(_bound(tree.body)))
     prose = set()
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         match node:
             case ast.ClassDef():
                 module.classes[node.name] = Class(attributes=set(_attributes(node)), bases=set(_base_names(node)))
@@ -143,10 +151,24 @@ def read_module(source: str, path: str) -> Module:
             case ast.Constant(value=str(text)) if id(node) not in prose and " " not in text:
                 module.words.update(_WORD.findall(text))
         module.used.update(_identifiers(node))
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline) if _QUOTING_COMMENT.search(source) else ()
+    for token in tokens:
         if token.type == tokenize.COMMENT:
             module.quoted += quoted_in(token.string, token.start[0])
     return module
+
+
+def _nodes(root: ast.AST) -> Iterator[ast.AST]:
+    """In the order of the source, without the half of all nodes that have no names."""
+    rest = [root]
+    while rest:
+        yield (node := rest.pop())
+        for name in reversed(node._fields):
+            value = getattr(node, name)
+            if isinstance(value, list):
+                rest += [one for one in reversed(value) if isinstance(one, ast.AST)]
+            elif isinstance(value, ast.AST) and not isinstance(value, _WITHOUT_NAMES):
+                rest.append(value)
 
 
 def _dotted(path: Path) -> str:
@@ -159,16 +181,16 @@ def quoted_in(text: str, line: int) -> Iterator[tuple[int, str]]:
         yield line + text.count("\n", 0, match.start()), match[1]
 
 
-def _identifiers(node: ast.AST) -> Iterator[str]:
+def _identifiers(node: ast.AST) -> list[str]:
+    if field_name := _NAMED.get(type(node)):
+        name = getattr(node, field_name)
+        return [] if name is None else [name]
     match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
-            yield name
-        case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-            yield name
         case ast.alias(name=name, asname=other):
-            yield from (name if other is None else other).split(".")
+            return (name if other is None else other).split(".")
         case ast.ImportFrom(module=str(name)):
-            yield from name.split(".")
+            return name.split(".")
+    return []
 
 
 def _bound(body: list[ast.stmt]) -> Iterator[str]:
@@ -189,7 +211,7 @@ def _bound(body: list[ast.stmt]) -> Iterator[str]:
 
 def _attributes(definition: ast.ClassDef) -> Iterator[str]:
     yield from _bound(definition.body)
-    for node in ast.walk(definition):
+    for node in _nodes(definition):
         match node:
             case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
                 yield name

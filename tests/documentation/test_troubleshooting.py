@@ -23,21 +23,19 @@ OF_OTHERS: Final = {
 
 
 def texts(path):
-    """The string constants of a module, without docstrings; each f-string in its pieces."""
+    """A module's string constants, without docstrings, each f-string in its pieces; and the names of its classes."""
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     strings = [node for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return [node.value for node in strings if id(node) not in docstrings]
+    names = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
+    return [*(node.value for node in strings if id(node) not in docstrings), *names]
 
 
 @pytest.fixture(scope="module")
 def product():
     modules = [path for package in ("autoscaler", "master", "trainer_sdk") for path in (ROOT / package).rglob("*.py")]
-    names = {
-        node.name for p in modules for node in ast.walk(ast.parse(p.read_text())) if isinstance(node, ast.ClassDef)
-    }
     definition = (ROOT / "charts" / "edl" / "files" / "trainingjobs.yaml").read_text(encoding="utf-8")
-    return "\n".join([*(text for path in modules for text in texts(path)), *names, definition])
+    return "\n".join([*(text for path in modules for text in texts(path)), definition])
 
 
 @pytest.mark.parametrize("quoted", QUOTED)
