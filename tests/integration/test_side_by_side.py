@@ -6,13 +6,14 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections import Counter
 from contextlib import contextmanager
 
 import pytest
 
 from autoscaler.etcd_server.build import CHECKOUT
 from tests.side_by_side import OF_CLUSTER, OF_MEMBERS, OF_PROCESSES, OF_PROTOCOL, Part, SideBySide, outside_parts, parts
-from tests.slowest import MARK, slowest_lines
+from tests.slowest import MARK, busiest_lines, slowest_lines
 
 DEADLINE_S = 100.0
 
@@ -83,6 +84,12 @@ def test_slowest_files_then_slowest_tests():
         (3.0, "b.py::three[x::y]"),
         (2.5, "a.py::one"),
     ]
+
+
+def test_who_used_most_cpu_time_is_told():
+    """Of what comes before the tests, too."""
+    lines = busiest_lines(Counter({"a.py": 2.0, "importing": 30.25, "b.py": 0.9, "c.py": 1.5}), count=2)
+    assert lines == [f"{MARK}  30.2 s CPU  importing", f"{MARK}   2.0 s CPU  a.py"]
 
 
 @pytest.mark.parametrize(("codes", "verdict"), [((0, 0), 0), ((0, 5), 0), ((5, 5), 1), ((0, 2), 1), ((0, -9), 1)])
