@@ -159,6 +159,44 @@ def test_a_stream_that_is_cut_within_a_part_goes_on(served, open_page, put_betwe
     expect(page.get_by_role("status")).to_be_hidden()
 
 
+LINES = {"slow": (400, 16 * 1024), "far away": (1_500, 128 * 1024)}  # milliseconds, bytes a second
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_on_a_poor_line_that_is_cut_and_comes_back_the_page_stays_usable(served, open_page, line):
+    """It is renewed, says while it is cut that it shows the last that is known, and follows again without a reload."""
+    page = open_page(served.address, is_cut=True)
+    latency_ms, bytes_per_s = LINES[line]
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Network.enable")
+
+    def put_on_line(*, is_cut):
+        conditions = {"latency": latency_ms, "downloadThroughput": bytes_per_s, "uploadThroughput": bytes_per_s}
+        devtools.send("Network.emulateNetworkConditions", {"offline": is_cut, **conditions})
+
+    def tell(name):
+        page.locator("h1").click()
+        page.get_by_role("link", name=f"{name}: trainer, core").focus()
+        expect(page.locator("#told")).to_contain_text(f"{name}: trainer, core, Running")
+
+    put_on_line(is_cut=False)
+    page.reload()
+    expect(jobs_link(page, "digits-b")).to_be_visible()
+    page.evaluate("window.isStill = true")
+    served.change(with_job("digits-slow"))
+    expect(jobs_link(page, "digits-slow")).to_be_visible()
+    tell("digits-b-trainer-0")
+    put_on_line(is_cut=True)
+    expect(page.get_by_role("status")).to_contain_text("Not connected: this is the last that is known")
+    expect(jobs_link(page, "digits-slow")).to_be_visible()
+    tell("digits-a-trainer-0")
+    served.change(with_job("digits-missed"))
+    put_on_line(is_cut=False)
+    expect(jobs_link(page, "digits-missed")).to_be_visible()
+    expect(page.get_by_role("status")).to_be_hidden()
+    assert page.evaluate("window.isStill")
+
+
 HIDE = """
 Object.defineProperty(document, 'hidden', {configurable: true, value: true});
 document.dispatchEvent(new Event('visibilitychange'))

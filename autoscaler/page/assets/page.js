@@ -115,6 +115,8 @@ async function renewSilent() {
 function follow() {
   listen();
   setInterval(renewSilent, 1000);
+  // The browser says that its network is gone, or back, long before a stream is missed; a page of this machine may answer.
+  for (const change of ["offline", "online"]) addEventListener(change, () => { heard_ms = -Infinity; renewSilent(); });
   addEventListener("pagehide", leave);
   addEventListener("pageshow", (event) => { if (event.persisted) listen(); }); // back, to the page as it was left
   document.addEventListener("visibilitychange", () => {
