@@ -87,6 +87,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
         "policy": {"idleReclaim": "act"},
     },
     "page": {
+        "metrics": {"podMonitor": {"enabled": True}},
         "page": {
             "enabled": True,
             "replicas": 2,
