@@ -3,7 +3,7 @@
 A comment that begins with `# --` describes the value below it.  `python tools/chart_readme.py --check` writes nothing
 and ends with 1 when a file is not what values.yaml says; a value without a description ends it too.  What values.yaml
 does not name (groups of values, shared definitions, settings with the planner's own defaults) is described in the
-schema itself.
+schema itself; the table lists these settings with the planner's defaults.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
+from autoscaler.domain import Policy, Reclaim
+from autoscaler.operator.process.policy_file import format_policy
 
 CHART: Final = Path(__file__).resolve().parent.parent / "charts" / "edl"
 BEGIN: Final = "<!-- values: made by tools/chart_readme.py -->"
@@ -28,9 +31,21 @@ def make_page(page: str, values: str) -> str:
     _, _, after = rest.partition(END)
     lines = values.splitlines()
     rows = [f"| `{path}` | {_cell(path, lines, line)} | {default} |" for path, line, default in _values(values)]
+    last = max(index for index, row in enumerate(rows) if row.startswith("| `policy."))
+    rows[last + 1 : last + 1] = _settings(frozenset(yaml.safe_load(values)["policy"]))
     return "\n".join(
         [f"{before}{BEGIN}", "", "| value | meaning | default |", "|---|---|---|", *rows, "", f"{END}{after}"]
     )
+
+
+def _settings(named: frozenset[str]) -> Iterator[str]:
+    """Rows of the planner's settings that are not `named` in values.yaml: the schema describes them."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    defaults = format_policy(Policy(reclaim=Reclaim.SCHEDULER))
+    for name, setting in schema["properties"]["policy"]["properties"].items():
+        if name not in named:
+            described = setting["description"].replace("|", r"\|")
+            yield f"| `policy.{name}` | {described} | `{json.dumps(defaults[name])}` |"
 
 
 def _cell(path: str, lines: list[str], line: int) -> str:

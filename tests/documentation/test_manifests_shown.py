@@ -26,10 +26,11 @@ def test_edl_run_takes_what_is_shown(manifest, tmp_path: Path):
     parse_files([file])
 
 
-@pytest.mark.parametrize("name", ["digits", "squares"])
-def test_a_cluster_takes_the_examples(name):
+@pytest.mark.parametrize("path", ["digits", "squares", "torch/digits-torch"])
+def test_a_cluster_takes_the_examples(path):
     """As the definition and the operator judge them."""
-    found = validate_files([EXAMPLES / f"{name}.yaml"])
+    found = validate_files([EXAMPLES / f"{path}.yaml"])
+    name = path.rpartition("/")[2]
     assert found.jobs == (name,)
     assert ["no model is kept" in notice for notice in found.notices] == [True] * (
         name == "squares"

@@ -17,6 +17,7 @@ OF_OTHERS: Final = {
     "ErrImagePull": "the kubelet",
     "ImagePullBackOff": "the kubelet",
     "Invalid value": "the API server",
+    "ModuleNotFoundError": "Python",
     "No such file or directory": "the operating system",
     "Pending": "Kubernetes",
 }
