@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Final
@@ -10,9 +10,12 @@ from typing import Final
 from autoscaler.domain import IdlePod, Pod, PodName, PodPhase, ReclaimMode, Role
 from autoscaler.domain.idleness import StayReason
 from autoscaler.planner.formatting import listed
+from autoscaler.planner.working_copy.node_arrays import Mask
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-MOST_CANDIDATES: Final = 64  # for one that waits: each is a trial
+MOST_CANDIDATES: Final = 64
+"""For one that waits, of the pods that may leave for it: each is a trial."""
+
 TOLD_STEPS: Final = (
     (5, "5 min"),
     (10, "10 min"),
@@ -54,8 +57,8 @@ def is_due(copy: WorkingCopy, idle: IdlePod) -> bool:
     return isfinite(idle.due_at_s) and copy.is_due(idle.due_at_s)
 
 
-def held_gpus(copy: WorkingCopy) -> list[HeldGpus]:
-    """Return the idle pods of others that hold GPUs on an open node, those that are unused for longest first."""
+def held_gpus(copy: WorkingCopy) -> dict[PodName, HeldGpus]:
+    """Return the idle pods of others that hold GPUs on an open node, by name, the longest unused first."""
     by_name = {idle.pod: idle for idle in copy.view.idle_pods}
     found = []
     for pod in copy.view.pods:
@@ -64,7 +67,8 @@ def held_gpus(copy: WorkingCopy) -> list[HeldGpus]:
         is_held = pod.role is Role.EXTERNAL and pod.phase is PodPhase.READY and pod.requests.gpu_count > 0
         if idle is not None and at is not None and is_held and pod.created_at_s <= idle.since_s <= copy.now_s:
             found.append(HeldGpus(idle=idle, pod=pod, at=at))
-    return sorted(found, key=lambda one: (*turn_of(one.idle, by_name), one.pod.name))[:MOST_CANDIDATES]
+    found.sort(key=lambda one: (*turn_of(one.idle, by_name), one.pod.name))
+    return {one.pod.name: one for one in found}
 
 
 def turn_of(idle: IdlePod, by_name: Mapping[PodName, IdlePod]) -> tuple[float, int]:
@@ -74,6 +78,37 @@ def turn_of(idle: IdlePod, by_name: Mapping[PodName, IdlePod]) -> tuple[float, i
         before += 1
         since_s, above = max(since_s, by_name[above].since_s), by_name[above].goes_after
     return since_s, before
+
+
+def candidates(
+    held: Mapping[PodName, HeldGpus],
+    accepted: Mask,
+    gone: Collection[PodName],
+    may_leave: Callable[[HeldGpus], bool],
+) -> list[HeldGpus]:
+    """Return the longest unused of the pods that may leave for one that waits, `MOST_CANDIDATES` at most.
+
+    All are on nodes of `accepted`, or go before one that is.  `gone` leave anyway.
+    """
+    found: dict[PodName, HeldGpus] = {}
+    for name, one in held.items():
+        if len(found) == MOST_CANDIDATES:
+            break
+        if accepted[one.at] and name not in found:
+            row = _row_to(one, held, {*gone, *found})
+            if len(found) + len(row) <= MOST_CANDIDATES and all(map(may_leave, row)):
+                found |= {each.pod.name: each for each in row}
+    return list(found.values())
+
+
+def _row_to(one: HeldGpus, held: Mapping[PodName, HeldGpus], gone: Collection[PodName]) -> list[HeldGpus]:
+    """Return this pod after those that go before it; nobody if one of these stays."""
+    row = [one]
+    while (above := row[-1].idle.goes_after) is not None and above not in gone:
+        if above not in held or len(row) == MOST_CANDIDATES:
+            return []
+        row.append(held[above])
+    return row[::-1]
 
 
 def after_their_own(held: Sequence[HeldGpus], gone: Collection[PodName]) -> list[HeldGpus]:

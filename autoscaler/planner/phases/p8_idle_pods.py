@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from autoscaler.domain import (
     Bottleneck,
     Cause,
@@ -29,7 +31,14 @@ from autoscaler.domain import (
 )
 from autoscaler.planner.phases.p4_gang_capacity import protected_priority_of
 from autoscaler.planner.phases.p4_gangs import gang_kind
-from autoscaler.planner.phases.p8_held_gpus import HeldGpus, after_their_own, held_gpus, held_text, is_due
+from autoscaler.planner.phases.p8_held_gpus import (
+    HeldGpus,
+    after_their_own,
+    candidates,
+    held_gpus,
+    held_text,
+    is_due,
+)
 from autoscaler.planner.placement.core_placement import (
     ReclaimPermit,
     core_roles,
@@ -38,6 +47,7 @@ from autoscaler.planner.placement.core_placement import (
 )
 from autoscaler.planner.placement.node_choice import emptiest_node
 from autoscaler.planner.placement.victims import cheapest_victims
+from autoscaler.planner.working_copy.node_arrays import Mask
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.ranks import full_rank, shrink
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
@@ -49,12 +59,14 @@ MOST_WAITING: Final = 16  # of pods, and as many of gangs, for which pods are lo
 class Waiting:
     """A pod or a gang that lacks capacity.  `place` takes its capacity on the copy, or returns False.
 
-    `kind`: what the first of a kind does not get, no other of it gets.
+    `kind`: what the first of a kind does not get, no other of it gets.  `shapes`: of its pods, by number, of
+    those with GPUs where it has some: where these may run, pods are looked for.
     """
 
     name: PodName | JobName
     priority: int
     kind: object
+    shapes: Collection[int]
     place: Callable[[], bool]
     tell: Callable[[str, Sequence[HeldGpus]], None]
 
@@ -78,12 +90,16 @@ def reclaim_idle_pods(copy: WorkingCopy) -> tuple[IdleReclaim, ...]:
             if waiting.kind not in unmet and left:
                 left -= 1
                 gone = frozenset(one.pod for one in found)
-                mine = after_their_own([one for one in held if one.pod.priority <= waiting.priority], gone)
-                due = after_their_own([one for one in mine if is_due(copy, one.idle)], gone)
+                accepted = accepted_by(copy, waiting)
+                due = candidates(
+                    held, accepted, gone, lambda one, of=waiting: may_leave_for(one, of) and is_due(copy, one.idle)
+                )
                 agreed = fewest_that_help(copy, waiting, due, gone)
                 found += [reclaim_of(copy, one, waiting) for one in agreed]
-                held = [one for one in held if one not in agreed]
+                for one in agreed:
+                    del held[one.pod.name]
                 if not agreed:
+                    mine = candidates(held, accepted, gone, lambda one, of=waiting: may_leave_for(one, of))
                     unmet[waiting.kind] = fewest_that_help(copy, waiting, mine, gone, keep=False)
             if helpful := agreed or unmet.get(waiting.kind, []):
                 told.append((waiting, held_text(copy, helpful, is_agreed=bool(agreed)), helpful))
@@ -91,6 +107,16 @@ def reclaim_idle_pods(copy: WorkingCopy) -> tuple[IdleReclaim, ...]:
     for waiting, message, helpful in told:
         waiting.tell(message, helpful)
     return tuple(found)
+
+
+def may_leave_for(one: HeldGpus, waiting: Waiting) -> bool:
+    """True if the waiting one may have the pod's GPUs, whatever its owner says."""
+    return one.pod.priority <= waiting.priority
+
+
+def accepted_by(copy: WorkingCopy, waiting: Waiting) -> Mask:
+    """Return the nodes that accept a pod of the waiting one."""
+    return np.logical_or.reduce([copy.capacity.accepted(shape) for shape in waiting.shapes])
 
 
 def waiting_pods(copy: WorkingCopy) -> Iterator[Waiting]:
@@ -117,8 +143,9 @@ def waiting_pods(copy: WorkingCopy) -> Iterator[Waiting]:
             answers = copy.external.answers
             answers[number] = replace(answers[number], state=DemandState.IDLE_HELD, victims=victims)
 
-        kind = (copy.shapes.number(pod.shape), pod.priority)
-        yield Waiting(name=pod.name, priority=pod.priority, kind=kind, place=place, tell=tell)
+        shape = copy.shapes.number(pod.shape)
+        kind = (shape, pod.priority)
+        yield Waiting(name=pod.name, priority=pod.priority, kind=kind, shapes=(shape,), place=place, tell=tell)
 
 
 def waiting_gangs(copy: WorkingCopy) -> Iterator[Waiting]:
@@ -138,7 +165,16 @@ def waiting_gangs(copy: WorkingCopy) -> Iterator[Waiting]:
             job.block(Bottleneck.IDLE_HELD, message)
 
         kind = (gang_kind(copy, job), job.spec.namespace)  # a namespace has quotas of its own
-        yield Waiting(name=job.spec.name, priority=job.spec.priority, kind=kind, place=place, tell=tell)
+        shapes = {job.shapes[role] for role in core_roles(job)}
+        with_gpus = {shape for shape in shapes if copy.shapes.shapes[shape].requests.gpu_count}
+        yield Waiting(
+            name=job.spec.name,
+            priority=job.spec.priority,
+            kind=kind,
+            shapes=with_gpus or shapes,
+            place=place,
+            tell=tell,
+        )
 
 
 def is_waiting_gang(job: PlannedJob) -> bool:

@@ -111,6 +111,34 @@ def test_a_pod_leaves_after_those_that_go_before_it(minutes, needs, expected):
     assert taken(planned([*FOUR, waiting("w", gpu=needs)], idle)) == expected
 
 
+HERE = frozenset({("zone", "here")})
+
+
+@pytest.mark.parametrize(
+    ("idle", "fields"),
+    [
+        ({"after": None}, {}),  # not agreed
+        ({"after": 24 * 60}, {}),  # not due
+        ({"kept": 60}, {}),
+        ({}, {"priority": 1}),  # above the waiting one
+        ({}, {"node": "other"}),  # where it may not run
+    ],
+)
+def test_any_number_of_pods_that_may_not_leave_keep_nobody_from_giving_back(idle, fields):
+    """One tenant's notebooks, unused for longer than all others; pods and gangs that wait alike."""
+    many = [replace(notebook(f"many-{number:03}", "n"), **fields) for number in range(100)]
+    others = [notebook("alice", "n"), notebook("bob", "n")]
+    ages = [*(unused(one.name, 500, **idle) for one in many), unused("alice", 40), unused("bob", 50)]
+    gang = job("gang", low=1, high=1)
+    gang = replace(gang, trainer=replace(gang.trainer, shape=replace(shape(100, gpu=1), node_selector=HERE)))
+    wanting = replace(waiting("w", gpu=1), shape=replace(shape(100, gpu=1), node_selector=HERE))
+    nodes = [node("n", 80_000, gpu=102, labels=HERE), node("other", 80_000, gpu=100)]
+    full = [] if not fields.get("node") else [notebook("full", "n", gpu=100)]
+    cluster = MemoryCluster(nodes, [gang], pods=[*many, *others, *full, wanting], now_s=NOW_S)
+    made = plan(cluster.view(idle_pods=tuple(ages)), ACT, NOW_S)
+    assert {one.pod: one.beneficiary for one in made.idle_reclaims} == {"bob": "w", "alice": "gang"}
+
+
 def test_pods_that_go_after_each_other_in_a_circle_stay():
     """Nobody makes such a view, and no plan waits for its end."""
     idle = [replace(unused(f"nb-{n}", 90), goes_after=f"nb-{1 - n}") for n in (0, 1)]
