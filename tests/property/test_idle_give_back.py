@@ -10,7 +10,7 @@ from autoscaler.domain import Pod, PodPhase, Role, Tier
 from autoscaler.domain.gpu_reports import IDLE_VERDICTS, KEPT_S, NO_REPORTS, GpuReport, GpuVerdict, NodeGpuReport
 from autoscaler.jobs.progress import JobProgress, TrainerEntry
 from autoscaler.jobs.trainer_ledger import LONGEST_GAP_S, Device, LedgerHistory, judge_all, observe_ledger
-from autoscaler.operator.idle.gpu_use import Consent, idle_pods_of
+from autoscaler.operator.idle.gpu_use import Consent, GpuUses, idle_pods_of
 from master.api.master_status import JobPhase
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import node, shape
@@ -132,7 +132,7 @@ def play(seed, *, gpu_hours):
     for _ in range(int(gpu_hours / 8 * 6)):
         agent.step(600.0)
         agent.report()
-        found = idle_pods_of(view, agent.reports, agent.now_s, offset_s=0.0, consent_of=lambda _: consent)
+        found = idle_pods_of(view.pods, GpuUses(agent.reports), agent.now_s, offset_s=0.0, consent_of=lambda _: consent)
         clear += 0 if agent.doubt else len(found)
         doubtful += len(found) if agent.doubt else 0
         wrong += sum(agent.works(one.pod) or agent.now_s - agent.worked_at_s[one.pod] < LOW_S for one in found)
@@ -157,7 +157,7 @@ def test_a_pod_that_asks_for_more_gpus_than_are_reported_is_not_idle():
     view = agent.view()
     larger = view.evolve(pods=[replace(pod, shape=shape(100, gpu=3)) for pod in view.pods])
     found = [
-        idle_pods_of(seen, agent.reports, agent.now_s, offset_s=0.0, consent_of=lambda _: Consent())
+        idle_pods_of(seen.pods, GpuUses(agent.reports), agent.now_s, offset_s=0.0, consent_of=lambda _: Consent())
         for seen in (view, larger)
     ]
     assert found[0]

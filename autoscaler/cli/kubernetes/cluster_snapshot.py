@@ -47,7 +47,7 @@ from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.server_ratio import ratio_in_status
 from autoscaler.manifests.documents import read_documents
 from autoscaler.operator.idle.consent import Consent, owner_of, read_consent, scaler_of
-from autoscaler.operator.idle.gpu_use import idle_pods_of
+from autoscaler.operator.idle.gpu_use import GpuUses, idle_pods_of
 from autoscaler.operator.job.idle_status import idle_in_status
 from autoscaler.operator.job.job_pods import own_pods, roles_of
 from autoscaler.operator.job.job_record import is_ratio_measured
@@ -157,7 +157,7 @@ async def _list_idle_pods(api: Api, view: ClusterView, store: ObjectCache, now_s
         scalers = (raw for key, raw in store.objects(POD_AUTOSCALERS).items() if key[0] == namespace)
         return read_consent(pod, workload, namespaces.get(("", namespace)), scaler=scaler_of(owner, scalers))
 
-    return idle_pods_of(view, reports, now_s, offset_s=0.0, consent_of=consent_of)
+    return idle_pods_of(view.pods, GpuUses(reports), now_s, offset_s=0.0, consent_of=consent_of)
 
 
 async def _list_if_allowed(api: Api, kind: Kind) -> Mapping[Key, Raw]:

@@ -34,7 +34,7 @@ from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.operator.idle.consent import NO_CONSENT, Consent, owner_of
 from autoscaler.operator.idle.departures import Departures
-from autoscaler.operator.idle.gpu_use import devices_of, idle_pods_of, nodes_to_ask
+from autoscaler.operator.idle.gpu_use import GpuUses, devices_of, idle_pods_of, nodes_to_ask, pods_beside
 from autoscaler.operator.idle.owner_scaling import OwnerScaling, Scaled
 from autoscaler.operator.idle.pod_consents import ConsentRead, PodConsents
 from autoscaler.operator.idle.pod_notices import PodNotices
@@ -88,6 +88,7 @@ class IdleReclaimer:
         self._clock, self._offset_s = clock, offset_s
         self._wanted: dict[PodName, IdleReclaim] = {}
         self._seen: dict[PodName, Raw | None] = {}
+        self._uses = GpuUses()
         self._notices = PodNotices(events, policy, clock=clock, offset_s=offset_s)
         self._scaling = OwnerScaling(api, cache, clock=clock)
         self._faults = ReportWatch(source, events, metrics.gpus, offset_s=offset_s)
@@ -119,9 +120,10 @@ class IdleReclaimer:
         """Join the reports with the pods of the view, and tell which reports cannot be right."""
         self._seen = {name: self._raw(name) for name in self._wanted}
         view, now_unix_s = self._view(), self._clock() - self._offset_s
-        reports = self._source.reports()
-        idle = idle_pods_of(view, reports, now_unix_s, offset_s=self._offset_s, consent_of=self._consent_of)
-        self._set_use(devices_of(view, reports, now_unix_s), idle)
+        self._uses.renew(self._source.reports())
+        self._consents.renew()
+        idle = idle_pods_of(view.pods, self._uses, now_unix_s, offset_s=self._offset_s, consent_of=self._consent_of)
+        self._set_use(devices_of(view, self._uses, now_unix_s), idle)
         self._faults.look(view, now_unix_s)
 
     async def _follow(self) -> None:
@@ -130,6 +132,7 @@ class IdleReclaimer:
             if self._clock() >= next_refresh_s or self._has_changed():
                 with self._errors.isolate(OF_ALL, GuardedTask.IDLE_GPUS):
                     self.refresh()
+                    await asyncio.sleep(0)  # others have waited for that
                     await self._ask_for_reports()
                 next_refresh_s = self._clock() + REFRESH_S
             await self.act()
@@ -195,7 +198,8 @@ class IdleReclaimer:
     async def _ask_for_reports(self) -> None:
         """Ask for reports on trainers whose devices do nothing, so that the ledger is judged by recent ones."""
         now_unix_s = self._clock() - self._offset_s
-        for node in nodes_to_ask(self._view(), self._source.reports(), now_unix_s):
+        self._uses.renew(self._source.reports())
+        for node in nodes_to_ask(self._view(), self._uses, now_unix_s, asked=self._source.asked(now_unix_s)):
             await self._ask_for_report(node, now_unix_s)
 
     async def _ask_for_report(self, node: NodeName, now_unix_s: float) -> None:
@@ -221,7 +225,9 @@ class IdleReclaimer:
         if report is None or not (is_new and report.is_fresh(now_unix_s)):
             await self._ask_for_report(reclaim.node, now_unix_s)
             return None
-        idle = idle_pods_of(self._view(), reports, now_unix_s, offset_s=self._offset_s, consent_of=self._consent_of)
+        self._uses.renew(reports)
+        pods = pods_beside(self._view(), name)
+        idle = idle_pods_of(pods, self._uses, now_unix_s, offset_s=self._offset_s, consent_of=self._consent_of)
         return next((one for one in idle if one.pod == name and one.is_due(now_s)), None)
 
     async def _still_agreed(self, name: PodName, raw: Raw, idle: IdlePod) -> ConsentRead | None:

@@ -55,7 +55,7 @@ class PodConsents:
             return NO_CONSENT
         owner, found = owner_of(pod), self._objects.namespace(namespace)
         workload = None if owner is None else self._objects.workload(owner.kind, namespace, owner.name)
-        scaler = scaler_of(owner, self._objects.scalers(namespace))
+        scaler = "" if owner is None else self._objects.scaler(owner.kind, namespace, owner.name)
         consent = read_consent(pod, workload, found, scaler=scaler)
         if not self._objects.is_synced:
             return consent
@@ -63,6 +63,10 @@ class PodConsents:
         if found is not None:
             self._tell("Namespace", found, namespace_problem(found))
         return consent
+
+    def renew(self) -> None:
+        """Look at the HorizontalPodAutoscalers anew."""
+        self._objects.renew_scalers()
 
     async def read_now(self, pod: Raw) -> ConsentRead:
         """Return what holds for this very pod now: a watch may be late, and a veto counts at once.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
 from autoscaler.domain import ClusterView, NodeName
@@ -25,6 +25,8 @@ class ReportSource(Protocol):
     def refused(self) -> Mapping[str, str]: ...
 
     def reports(self) -> GpuReports: ...
+
+    def asked(self, now_s: float) -> Collection[NodeName]: ...
 
     async def ask_for_report(self, node: NodeName, now_s: float) -> None: ...
 

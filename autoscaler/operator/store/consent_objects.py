@@ -8,13 +8,14 @@ Deployments and HorizontalPodAutoscalers are in the operator's cache anyway.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Api, Raw, Scope
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NAMESPACES, POD_AUTOSCALERS, STATEFUL_SETS, Kind
 from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache
 from autoscaler.clusters.kubernetes.cache.reflector import Reflector
+from autoscaler.clusters.kubernetes.objects.fields import part, text
 from autoscaler.clusters.kubernetes.parsing.object_trimming import trim_consent
 from autoscaler.fault_isolation import JobErrors
 
@@ -38,6 +39,7 @@ class ConsentObjects:
         jitter: Callable[[], float],
     ) -> None:
         self._api, self._cache, self._namespaces = api, cache, namespaces
+        self._scalers: dict[tuple[str, str, str], str] = {}
         self.watched: Final = ObjectCache(
             errors, dict.fromkeys(WATCHED, trim_consent), namespaces={STATEFUL_SETS: namespaces}
         )
@@ -65,9 +67,15 @@ class ConsentObjects:
         cache = self._cache if kind == DEPLOYMENTS else self.watched
         return cache.get(kind, (namespace, name))
 
-    def scalers(self, namespace: str) -> Iterator[Raw]:
-        """Return the namespace's HorizontalPodAutoscalers."""
-        return (raw for key, raw in self._cache.objects(POD_AUTOSCALERS).items() if key[0] == namespace)
+    def scaler(self, kind: Kind, namespace: str, name: str) -> str:
+        """Return the name of a HorizontalPodAutoscaler that scales it, as of `renew_scalers`; empty: none does."""
+        return self._scalers.get((namespace, kind.kind, name), "")
+
+    def renew_scalers(self) -> None:
+        """Look at all HorizontalPodAutoscalers once, in place of once for each pod."""
+        found = self._cache.objects(POD_AUTOSCALERS).items()
+        targets = ((key, part(raw, "spec", "scaleTargetRef")) for key, raw in found)
+        self._scalers = {(key[0], text(one, "kind"), text(one, "name")): key[1] for key, one in targets}
 
     async def read_namespace(self, name: str) -> Raw:
         """Return the Namespace as the API server has it now.  Raises ClusterError."""

@@ -7,7 +7,7 @@ without GPUs by use go on.  A report that cannot be read is dropped, and its nod
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -68,6 +68,10 @@ class GpuReportStore:
         if changed:
             self._reports = self._reports.changed(new, gone)
         return self._reports
+
+    def asked(self, now_s: float) -> Collection[NodeName]:
+        """Return the nodes that were asked for a report within `FRESH_S`, and are not asked again now."""
+        return [node for node, at_s in self._asked_at_s.items() if now_s - at_s < FRESH_S]
 
     async def ask_for_report(self, node: NodeName, now_s: float) -> None:
         """Ask the node's agent for a report after `now_s` (Unix time), once within `FRESH_S`.

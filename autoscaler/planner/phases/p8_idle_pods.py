@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import or_
 from typing import Final
-
-import numpy as np
 
 from autoscaler.domain import (
     Bottleneck,
@@ -91,15 +91,13 @@ def reclaim_idle_pods(copy: WorkingCopy) -> tuple[IdleReclaim, ...]:
                 left -= 1
                 gone = frozenset(one.pod for one in found)
                 accepted = accepted_by(copy, waiting)
-                due = candidates(
-                    held, accepted, gone, lambda one, of=waiting: may_leave_for(one, of) and is_due(copy, one.idle)
-                )
+                due = candidates(held, accepted, gone, partial(is_due_for, copy, waiting))
                 agreed = fewest_that_help(copy, waiting, due, gone)
                 found += [reclaim_of(copy, one, waiting) for one in agreed]
                 for one in agreed:
                     del held[one.pod.name]
                 if not agreed:
-                    mine = candidates(held, accepted, gone, lambda one, of=waiting: may_leave_for(one, of))
+                    mine = candidates(held, accepted, gone, partial(may_leave_for, waiting))
                     unmet[waiting.kind] = fewest_that_help(copy, waiting, mine, gone, keep=False)
             if helpful := agreed or unmet.get(waiting.kind, []):
                 told.append((waiting, held_text(copy, helpful, is_agreed=bool(agreed)), helpful))
@@ -109,14 +107,20 @@ def reclaim_idle_pods(copy: WorkingCopy) -> tuple[IdleReclaim, ...]:
     return tuple(found)
 
 
-def may_leave_for(one: HeldGpus, waiting: Waiting) -> bool:
+def may_leave_for(waiting: Waiting, one: HeldGpus) -> bool:
     """True if the waiting one may have the pod's GPUs, whatever its owner says."""
     return one.pod.priority <= waiting.priority
 
 
+def is_due_for(copy: WorkingCopy, waiting: Waiting, one: HeldGpus) -> bool:
+    """True if the waiting one may have the pod's GPUs now."""
+    return may_leave_for(waiting, one) and is_due(copy, one.idle)
+
+
 def accepted_by(copy: WorkingCopy, waiting: Waiting) -> Mask:
     """Return the nodes that accept a pod of the waiting one."""
-    return np.logical_or.reduce([copy.capacity.accepted(shape) for shape in waiting.shapes])
+    masks: list[Mask] = [copy.capacity.accepted(shape) for shape in waiting.shapes]
+    return reduce(or_, masks)
 
 
 def waiting_pods(copy: WorkingCopy) -> Iterator[Waiting]:

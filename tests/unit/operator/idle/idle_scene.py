@@ -70,7 +70,7 @@ class IdleScene:
         self.errors = JobErrors(lambda: self.now_unix_s + OFFSET_S)
         self.events = Events() if make_events is None else make_events(self)
         self.metrics = Metrics()
-        self.source_reports, self.refused, self.asked, self.use = NO_REPORTS, {}, [], ({}, ())
+        self.source_reports, self.refused, self.asks, self.use = NO_REPORTS, {}, [], ({}, ())
         self.per_pod = gpus // pods
         self.objects = ConsentObjects(
             self.api, Cache(self.server), self.errors, namespaces=namespaces, clock=lambda: 0.0, jitter=lambda: 0.0
@@ -96,8 +96,11 @@ class IdleScene:
     def reports(self):
         return self.source_reports
 
+    def asked(self, _now_s):
+        return ()
+
     async def ask_for_report(self, where, _now_s):
-        self.asked.append(where)
+        self.asks.append(where)
 
     def confirmed_at_s(self):
         return None if self.watch_age_s is None else self.now_unix_s + OFFSET_S - self.watch_age_s

@@ -12,7 +12,7 @@ from autoscaler.domain.idleness import StayReason
 from autoscaler.errors import ClusterError
 from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.operator.idle.consent import Consent
-from autoscaler.operator.idle.gpu_use import LOW_FOR_S, devices_of, idle_pods_of, nodes_to_ask
+from autoscaler.operator.idle.gpu_use import LOW_FOR_S, GpuUses, devices_of, idle_pods_of, nodes_to_ask
 from autoscaler.operator.idle.owner_scaling import AGREED_FOR_S
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.operator.idle.idle_scene import ACT, OFFSET_S, START_S, IdleScene
@@ -218,7 +218,7 @@ async def test_a_report_that_is_too_old_to_act_on_is_asked_for():
     """Agents report changes alone: the one before the deed is asked for."""
     scene = await scene_of()
     await pass_time(scene, 2 * NOTICE_S, alice=90, at_s=FRESH_S + 60)
-    assert set(scene.asked) == {"n"}
+    assert set(scene.asks) == {"n"}
 
 
 @pytest.mark.parametrize("words", ["soon", "", "-5m", "1e9h", "10s", "9999999h", "5m; rm -rf", "\u0663\u0660m", "nan"])
@@ -324,7 +324,7 @@ async def test_an_autoscaler_that_the_watch_has_not_shown_keeps_the_owner(kind):
     else:
         ref = await scene.add_owner(kind, "web")
         await scene.add("alice", AGREED | NO_MINIMUM, owner=ref)
-    scene.objects.scalers = lambda _namespace: ()
+    scene.objects.scaler = lambda *_: ""
     await pass_time(scene, NOTICE_S, alice=90)
     await scene.add_scaler("web-hpa", ref)
     await pass_time(scene, NOTICE_S, alice=90)
@@ -434,7 +434,12 @@ def test_a_report_of_another_node_says_nothing_of_a_pod():
     )
     view = MemoryCluster([node("n", 8_000, gpu=4)], [], pods=[pod]).view()
     reports = scene.source_reports.changed([elsewhere, here])
-    assert idle_pods_of(view, reports, START_S, offset_s=OFFSET_S, consent_of=lambda _: Consent(after_s=60.0)) == ()
+    assert (
+        idle_pods_of(
+            view.pods, GpuUses(reports), START_S, offset_s=OFFSET_S, consent_of=lambda _: Consent(after_s=60.0)
+        )
+        == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -462,8 +467,8 @@ def test_an_old_report_takes_no_excuse_from_a_trainer(age_s, verdict, device, as
         node="n",
     )
     cluster = MemoryCluster([node("n", 8_000, gpu=4)], [job("gang", gpu=1)], pods=[trainer])
-    assert devices_of(cluster.view(), reports, START_S) == {"gang-trainer-0": device}
-    assert nodes_to_ask(cluster.view(), reports, START_S) == asked
+    assert devices_of(cluster.view(), GpuUses(reports), START_S) == {"gang-trainer-0": device}
+    assert nodes_to_ask(cluster.view(), GpuUses(reports), START_S) == asked
 
 
 @pytest.mark.parametrize(
@@ -491,7 +496,7 @@ def test_a_trainer_with_parts_of_gpus_or_with_claims_is_known_by_the_report(asks
         node="n",
     )
     cluster = MemoryCluster([node("n", 8_000, gpu=4)], [job("gang", gpu=1)], pods=[trainer])
-    assert devices_of(cluster.view(), reports, START_S) == {"gang-trainer-0": device}
+    assert devices_of(cluster.view(), GpuUses(reports), START_S) == {"gang-trainer-0": device}
 
 
 async def test_what_the_operator_is_told_of_its_own_trainers_follows_the_reports():

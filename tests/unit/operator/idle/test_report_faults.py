@@ -7,7 +7,7 @@ import pytest
 from autoscaler.domain import Pod, PodPhase, Role, Tier
 from autoscaler.domain.gpu_reports import FRESH_S, KEPT_S, NO_REPORTS, GpuReport, GpuVerdict, NodeGpuReport
 from autoscaler.operator.idle.consent import Consent
-from autoscaler.operator.idle.gpu_use import idle_pods_of
+from autoscaler.operator.idle.gpu_use import GpuUses, idle_pods_of
 from autoscaler.operator.idle.report_faults import ReportFault, faults_of
 from autoscaler.operator.idle.report_watch import LOOK_EVERY_S, MOST_EVENTS
 from tests.unit.clusters.memory_cluster import MemoryCluster
@@ -38,7 +38,7 @@ def view_of(created_at_s=-1e6):
 def judged(*reports, refused=None, created_at_s=-1e6):
     """The faults, and the pods that are idle nevertheless."""
     view, known = view_of(created_at_s), NO_REPORTS.changed(reports)
-    idle = idle_pods_of(view, known, START_S, offset_s=OFFSET_S, consent_of=lambda _: AGREED)
+    idle = idle_pods_of(view.pods, GpuUses(known), START_S, offset_s=OFFSET_S, consent_of=lambda _: AGREED)
     return faults_of(view, known, refused or {}, START_S, offset_s=OFFSET_S), {one.pod for one in idle}
 
 

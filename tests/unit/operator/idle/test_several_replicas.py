@@ -146,3 +146,12 @@ async def test_a_stateful_set_that_deletes_volumes_when_scaled_is_told_and_kept(
     assert made.left() == made.names
     assert made.scene.said("IdleReclaimIgnored") == ["web-2"]
     assert "deletes volumes" in made.scene.events.said[0][2]
+
+
+async def test_idle_pods_are_told_in_the_order_of_the_view():
+    """By name, not as they leave: else each view would differ from the one before, and each plan be checked anew."""
+    made = await replicas_of(STATEFUL_SETS)
+    await made.pass_time(20, web_0=90, web_1=80, web_2=70)
+    told = made.scene.use[1]
+    assert [one.pod for one in told] == ["nb/web-0", "nb/web-1", "nb/web-2"]
+    assert made.scene.view().idle_pods == told
