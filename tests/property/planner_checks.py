@@ -131,7 +131,8 @@ def progress_of(view, job, *, more=0):
     capacity = sum((n.allocatable for n in view.nodes if n.is_ready and n.accepts(job.trainer.shape)), start=NOTHING)
     asked = [(amount, capacity.amount(name)) for name, amount in job.trainer.shape.requests.amounts()]
     part = max((Fraction(amount, held) for amount, held in asked if held), default=Fraction(0)) / job.weight
-    total = sum(other.weight for other in view.jobs if other.state is JobState.ACTIVE)
+    running = {pod.job for pod in view.pods if pod.phase not in {PodPhase.GATED, PodPhase.TERMINATING}}
+    total = sum(one.weight for one in view.jobs if one.state is JobState.ACTIVE and one.name in running)
     size = more + sum(pod.job == job.name and pod.role is Role.TRAINER for pod in view.pods)
     if job.throughput is None or not job.throughput.is_known:
         return part * size

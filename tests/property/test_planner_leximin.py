@@ -65,7 +65,7 @@ def test_progress_is_shared_leximin(claims, capacity):
         cluster.put(spec)
     sizes = {decision.job: decision.now for decision in driver.settle().decisions}
     running = [spec for spec in listed if sizes[spec.name]]
-    total = sum(spec.weight for spec in listed)
+    total = sum(spec.weight for spec in running)
     scales = [progress_scale(spec, 600 // spec.weight, total, 600 * capacity) for spec in running]
 
     def progress(counts):

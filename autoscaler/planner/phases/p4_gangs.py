@@ -37,7 +37,7 @@ from autoscaler.planner.placement.core_placement import (
     try_place_reclaiming,
 )
 from autoscaler.planner.sharing.growth_queue import can_take_step
-from autoscaler.planner.working_copy.fairness import before_share, share_of
+from autoscaler.planner.working_copy.fairness import before_share, divide_into_parts, share_of
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
@@ -83,6 +83,7 @@ def finish_classes_above(copy: WorkingCopy, priority: int) -> None:
     """
     if any(job.spec.priority > priority and can_take_step(copy, job) for job in copy.jobs.values()):
         reserve_headroom(copy)
+        divide_into_parts(copy)
         fill_shares(copy, above_priority=priority)
 
 

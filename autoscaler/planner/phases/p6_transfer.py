@@ -28,6 +28,7 @@ from autoscaler.planner.sharing.transfer_pairs import (
     one_of_each_kind,
     takers,
 )
+from autoscaler.planner.working_copy.fairness import divide_into_parts
 from autoscaler.planner.working_copy.planned_job import Offers, PlannedJob
 from autoscaler.planner.working_copy.ranks import offers_among, removal_order
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
@@ -54,6 +55,7 @@ def share_capacity(copy: WorkingCopy) -> None:
         pairs=MOST_PAIRS,
         trials=max(TRIALS, JOBS_TRIED // max(1, len(copy.jobs))),
     )
+    divide_into_parts(copy)
     kept = copy.mark()
     sizes = {name: job.size for name, job in copy.jobs.items()}
     fill_paid(copy, sizes)

@@ -63,6 +63,16 @@ def is_entitled(copy: WorkingCopy, poor: PlannedJob, more: int, rich: PlannedJob
     return spaces.total(poor.spec.namespace) + gained < spaces.total(rich.spec.namespace) - lost
 
 
+def divide_into_parts(copy: WorkingCopy) -> None:
+    """Under `Fairness.PROGRESS` let the parts be those of the jobs that this plan leaves running or starts."""
+    jobs = copy.jobs.values()
+    if copy.policy.fairness is not Fairness.PROGRESS or not copy.parts.divide(jobs, copy.share_unit):
+        return
+    copy.growth_lines.clear()
+    copy.grades.forget_largest_share()
+    copy.changed_jobs.extend(jobs)  # so their prices as victims are asked anew
+
+
 def namespaces_of(copy: WorkingCopy) -> Namespaces:
     """Return the plan's sums, made on demand."""
     return copy.cache.get(Namespaces, lambda: Namespaces(copy))

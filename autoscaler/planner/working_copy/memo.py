@@ -69,6 +69,7 @@ class Memo:
             growth_lines=index.growth_lines,
             dirty=dirty,
             share_unit=index.share_unit,
+            parts=index.parts,
             surplus_owners=index.surplus_owners,
             quotas=QuotaUsage(view, index.shapes, index.jobs.values(), grades),
             grades=grades,
@@ -91,6 +92,7 @@ class Memo:
         for job in copy.jobs.values():
             job.reset()
         copy.capacity.shorten_touched()
+        self._begun.divide_into_parts()
         self._index = self._begun
 
 
@@ -123,6 +125,7 @@ def update_index(index: ViewIndex, view: ClusterView) -> bool:
         index.rebuild_jobs(dirty)
     if changed or jobs:
         index.rate_jobs()
+    index.divide_into_parts()
     return True
 
 

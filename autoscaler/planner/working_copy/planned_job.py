@@ -222,6 +222,10 @@ class PlannedJob:
         """
         return self.share(more=more) if self.progress is None else self.progress.attained(self.size + more)
 
+    def forget_share(self) -> None:
+        """Drop what was derived from shares, or progress, in units that no longer hold."""
+        self.unchanged_decision = self.growth_key = self.ceiling_share = None
+
     def is_in_service(self, now_s: float) -> bool:
         """True if the job runs, its state is active, and it does not pause after failures."""
         return self.is_running and self.spec.state is JobState.ACTIVE and now_s >= self.spec.hold_until_s

@@ -1,8 +1,9 @@
 """Progress of a job: what fairness compares under `Fairness.PROGRESS`, in place of what the job takes (ADR 0292).
 
-A job's *part* is its weight among those of all active jobs; its *fair size* is the number of trainers that its part of
-the cluster holds.  Its progress is its throughput in relation to that at its fair size: 1 is as fast as alone on its
-part.  So progress is the inverse of Themis' finish-time fairness while a job runs, and the speed-up of Pollux.
+A job's *part* is its weight among those of all jobs that have one (`parts`); its *fair size* is the number of
+trainers that its part of the cluster holds. Its progress is its throughput in relation to that at its fair size: 1 is
+as fast as alone on its part. So progress is the inverse of Themis' finish-time fairness while a job runs, and the
+speed-up of Pollux.
 
 For comparison progress is told in trainers: as many as would bring it if each worked as one does at the fair size.
 Then a job that scales perfectly, or of which nothing is known, has as many as it has trainers, and comes in the order
@@ -66,7 +67,7 @@ class ProgressScale:
 
 
 def progress_scale(job: Job, unit: int, total_weight: int, share_unit: int) -> ProgressScale:
-    """Return a job's scale. `unit`: see there; `total_weight`: of all active jobs."""
+    """Return a job's scale. `unit`: see there; `total_weight`: of all jobs that have a part."""
     fair_size = share_unit / (unit * total_weight) if unit and total_weight else 0.0
     curve = job.throughput
     is_known = curve is not None and curve.is_known

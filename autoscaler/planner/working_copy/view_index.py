@@ -12,11 +12,11 @@ from collections.abc import Hashable, Iterable, Sequence
 from math import inf, lcm
 from typing import Any
 
-from autoscaler.domain import ClusterView, Fairness, Job, JobName, JobState, Pod, PodName, PodPhase, Role, Shape, Tier
+from autoscaler.domain import ClusterView, Fairness, Job, JobName, Pod, PodName, PodPhase, Role, Shape, Tier
 from autoscaler.planner.working_copy.free_capacity import FreeCapacity
 from autoscaler.planner.working_copy.job_speed import worthwhile_size
+from autoscaler.planner.working_copy.parts import Parts
 from autoscaler.planner.working_copy.planned_job import PlannedJob
-from autoscaler.planner.working_copy.progress import progress_scale
 from autoscaler.planner.working_copy.shapes import Shapes, offered_by, unit_of
 
 UNBOUND = (PodPhase.PENDING, PodPhase.GATED)
@@ -55,8 +55,10 @@ class ViewIndex:
         self.jobs: dict[JobName, PlannedJob] = {}
         self.newest_job_s = -inf
         self.share_unit = 1
+        self.parts = Parts()
         self.rebuild_jobs({job.name for job in view.jobs})
         self.rate_jobs()
+        self.divide_into_parts()
 
     def _occupy(self, pods: Iterable[Pod]) -> None:
         """Subtract the requests of all pods at once."""
@@ -237,18 +239,14 @@ class ViewIndex:
         }
         self.growth_lines = {}
         for planned in self.jobs.values():
-            planned.unchanged_decision = planned.growth_key = planned.ceiling_share = None
+            planned.forget_share()
             planned.rates = rates[(capacities[planned.shapes[Role.TRAINER]], planned.spec.weight)]
-        if self.fairness is Fairness.PROGRESS:
-            self._scale_progress()
+        self.parts.forget()
 
-    def _scale_progress(self) -> None:
-        """Set each job's scale of progress, by its part of the cluster."""
-        jobs = self.jobs.values()
-        total = sum(job.spec.weight for job in jobs if job.spec.state is JobState.ACTIVE)
-        for job in jobs:
-            of_trainer = max(map(int.__mul__, job.trainer_amounts, job.rates), default=0)
-            job.progress = progress_scale(job.spec, of_trainer, total, self.share_unit)
+    def divide_into_parts(self) -> None:
+        """Under `Fairness.PROGRESS` give each job its scale, by the parts of the jobs as the view has them."""
+        if self.fairness is Fairness.PROGRESS and self.parts.divide(self.jobs.values(), self.share_unit):
+            self.growth_lines.clear()
 
 
 def number_shapes(shapes: Shapes, view: ClusterView) -> None:

@@ -31,6 +31,7 @@ from autoscaler.domain import (
 )
 from autoscaler.planner.working_copy.free_capacity import FreeCapacity
 from autoscaler.planner.working_copy.grades import Grades
+from autoscaler.planner.working_copy.parts import Parts
 from autoscaler.planner.working_copy.plan_records import CarriedOver, ExternalDemand, PlanCache
 from autoscaler.planner.working_copy.planned_job import Leaving, PlannedJob, ReservedPod
 from autoscaler.planner.working_copy.quota_usage import QuotaUsage
@@ -52,6 +53,7 @@ class WorkingCopy:
     growth_lines: dict[int, Sequence[PlannedJob]]  # those, sorted on demand (`growth_queue`)
     dirty: set[JobName]  # jobs that were not steady in the view, and those that this plan has touched
     share_unit: int  # shares count in parts of one by this
+    parts: Parts
     surplus_owners: Mapping[int, Sequence[JobName | None]]  # the job of each surplus trainer in the view, by node
     quotas: QuotaUsage
     grades: Grades

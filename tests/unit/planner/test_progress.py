@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from autoscaler.domain import Bottleneck, Fairness
+from autoscaler.domain import Admission, Bottleneck, Fairness
 from autoscaler.planner.working_copy.progress import LEAST_GAIN, progress_scale, speeds_of
 from autoscaler.throughput import CurveShape, FittedCurve
 from tests.unit.planner.setups import CALM, decision, job, node, settled
@@ -47,6 +47,36 @@ def test_what_a_small_job_leaves_speeds_the_others_up_alike():
     faster = [decision(driver.plan(), name).progress for name in ("bent", "even")]
     assert max(faster) - min(faster) <= 3 / 25  # a trainer of the even one, whose part is 25 / 3
     assert min(faster) > 1.0
+
+
+@pytest.mark.parametrize(
+    "queued",
+    [job("queued", weight=900, cpu_milli=100_000), job("queued", weight=900, low=40, high=40)],
+    ids=["fits on no node", "waits"],
+)
+def test_a_job_that_gets_nothing_makes_no_part_smaller(queued):
+    """As by share, where a queued job changes nobody's size: the parts are those of the jobs that run."""
+    jobs = [job("bent", high=32, throughput=BENT), job("even", high=32), job("small", high=1)]
+    nodes = [node("n", 25_000)]
+    alone, beside = settled(nodes, jobs, BY_PROGRESS), settled(nodes, [*jobs, queued], BY_PROGRESS)
+    assert sizes(beside) == {**sizes(alone), "queued": 0}
+    for name in ("bent", "even", "small"):
+        assert decision(beside.plan(), name).progress == decision(alone.plan(), name).progress
+    assert sizes(settled(nodes, [*jobs, queued], BY_SHARE)) == {**sizes(settled(nodes, jobs, BY_SHARE)), "queued": 0}
+
+
+@pytest.mark.parametrize("admission", Admission)
+def test_the_plan_that_starts_a_job_gives_it_its_part(admission):
+    """So the next plan, in whose view the job runs, finds everybody's progress as this one left it (A5)."""
+    policy = replace(BY_PROGRESS, admission=admission)
+    driver = settled([node("n", 11_000)], [job("bent", high=5, throughput=BENT), job("even", high=5)], policy)
+    driver.cluster.put(job("new", weight=400, high=1))
+    starts = driver.turn()
+    assert sizes(driver) == {"bent": 5, "even": 5, "new": 1}
+    after = driver.plan()
+    for name in ("bent", "even", "new"):
+        assert decision(starts, name).progress == decision(after, name).progress
+    assert decision(starts, "even").progress == round(5 / (11 / 6), 3)
 
 
 def test_without_curves_the_order_is_that_of_shares():
