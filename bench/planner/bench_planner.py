@@ -14,11 +14,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from statistics import median
 from typing import Final
 
-from autoscaler.domain import ClusterView, CreatePod, Policy, Role
+from autoscaler.domain import ClusterView, CreatePod, Policy, Resources, Role, Shape
 from autoscaler.planner import Memo, plan
 from bench.planner.planner_clusters import (
     NOW_S,
@@ -26,6 +27,7 @@ from bench.planner.planner_clusters import (
     chance_of,
     core_pods,
     empty,
+    gang,
     with_one_more_web_pod,
     with_one_pod_gone,
 )
@@ -132,6 +134,20 @@ def rows_of_growth() -> Iterator[Row]:
     yield Clock().row(name, after_one_event(view, POLICY, with_one_pod_gone), goal_ms=2, note=f"{len(view.pods)} pods")
 
 
+def rows_of_gangs() -> Iterator[Row]:
+    """Plans while a gang of thousands waits: into free capacity, into surplus, into neither."""
+    nodes, minimum, cores = 5_000, 4_000, 8_000
+    free, full = empty(nodes, 0, 1), at_rest(nodes, nodes // 10, SHAPES)
+    scenes = (("starts", free, cores), ("fits nowhere", free, 6 * cores), ("takes surplus", full, cores // 2))
+    for name, view, cpu_milli in scenes:
+        wanted = gang(minimum, Shape(requests=Resources(cpu_milli=cpu_milli, memory_bytes=16 * 2**30)))
+        waits = view.evolve(jobs=[wanted])
+        action = partial(plan, waits, POLICY, NOW_S)
+        actions = len(action().actions)
+        size = f"gang of {minimum:,} on {nodes:,} nodes"
+        yield Clock().row(f"{size}: {name}", action, note=f"{actions:,} actions")
+
+
 def memory_mib() -> float:
     """Peak memory of a process that makes the cluster and plans for it."""
     code = (
@@ -149,7 +165,13 @@ def memory_mib() -> float:
 
 
 def main() -> None:
-    for rows in (rows_at_rest(SHAPES, 150), rows_at_rest(1_000, 500), rows_of_fill(), rows_of_growth()):
+    for rows in (
+        rows_at_rest(SHAPES, 150),
+        rows_at_rest(1_000, 500),
+        rows_of_fill(),
+        rows_of_growth(),
+        rows_of_gangs(),
+    ):
         for row in rows:
             print_rows([row])
     note = "peak of a process that makes the view and plans, Python and NumPy included"

@@ -130,6 +130,12 @@ def at_rest(node_count: int, job_count: int, shape_count: int, *, seed: int = 1)
     return view
 
 
+def gang(minimum: int, shape: Shape) -> Job:
+    """A job that has waited for long, and starts with so many trainers."""
+    trainer = TrainerSpec(shape=shape, min_replicas=minimum, max_replicas=minimum)
+    return Job(name="gang", trainer=trainer, master=MasterSpec(shape=MASTER))
+
+
 def core_pods(view: ClusterView, chance: random.Random) -> list[Pod]:
     """Each job's core on random nodes that have room for it."""
     free = {node.name: node.allocatable for node in view.nodes}

@@ -11,6 +11,9 @@ would use. Surplus may use them meanwhile, since it can be reclaimed.
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import reduce
+from itertools import groupby
 from typing import Final
 
 from autoscaler.domain import NOTHING, Admission, Bar, Bottleneck, Cause, JobName, JobState, NodeName, Role
@@ -187,7 +190,8 @@ def wait_for_capacity(copy: WorkingCopy, name: JobName, barred: frozenset[NodeNa
             job.block(Bottleneck.CAPACITY_DRAINING, "its capacity is being vacated")
             return True
         copy.roll_back(mark)
-    needs = describe(sum((job.shape_of(role).requests for role in core_roles(job)), start=NOTHING))
+    counts = Counter(core_roles(job)).items()
+    needs = describe(reduce(lambda total, of: total.plus(job.shape_of(of[0]).requests, times=of[1]), counts, NOTHING))
     if barred and would_start(copy, job):
         holders = tuple(sorted(bar.job for bar in copy.carried.bars if barred & bar.nodes))
         message = f"the capacity that it could start in is reserved for {' and '.join(holders)}, waiting for longer"
@@ -251,10 +255,12 @@ def best_nodes(copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName]) 
         return frozenset()
     start = copy.mark()
     nodes: set[NodeName] = set()
-    for role in largest_first(copy, job, core_roles(job)):
-        placements = try_place_reclaiming(
-            copy, job, [role], ReclaimPermit(cause=Cause.GANG), avoid=mask_of_barred(copy, barred)
-        )
-        nodes.update(node for _, node in placements or ())
+    permit, avoid = ReclaimPermit(cause=Cause.GANG), mask_of_barred(copy, barred)
+    for role, alike in groupby(largest_first(copy, job, core_roles(job))):
+        for _ in alike:
+            placements = try_place_reclaiming(copy, job, [role], permit, avoid=avoid)
+            if placements is None:
+                break  # nor does another one of the role fit
+            nodes.update(node for _, node in placements)
     copy.roll_back(start)
     return frozenset(nodes)

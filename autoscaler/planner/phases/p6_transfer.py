@@ -29,7 +29,8 @@ from autoscaler.planner.sharing.transfer_pairs import (
     takers,
 )
 from autoscaler.planner.working_copy.fairness import divide_into_parts
-from autoscaler.planner.working_copy.planned_job import Offers, PlannedJob
+from autoscaler.planner.working_copy.offers import Offers
+from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.ranks import offers_among, removal_order
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 

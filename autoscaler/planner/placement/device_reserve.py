@@ -72,7 +72,7 @@ def would_block_devices(requests: Resources, allocatable: Resources, needs: Mapp
 
 def nodes_with_blocked_devices(copy: WorkingCopy, shape: int) -> Mask | None:
     """Return the nodes where a pod of this shape would take what free devices need; None if it may go anywhere."""
-    if not copy.policy.has_device_reserve or devices_of(copy.shapes.shapes[shape].requests):
+    if not is_held_back_by_devices(copy, shape):
         return None
     capacity, blocked = copy.capacity, np.zeros(len(copy.capacity), dtype=np.bool_)
     cpu_milli, memory_bytes = copy.shapes.amounts[shape][:2]
@@ -84,6 +84,12 @@ def nodes_with_blocked_devices(copy: WorkingCopy, shape: int) -> Mask | None:
         if memory_bytes:
             blocked |= ((pieces > 0) & (capacity.later[MEMORY] - memory_bytes < pieces * memory_each)).astype(np.bool_)
     return blocked
+
+
+def is_held_back_by_devices(copy: WorkingCopy, shape: int) -> bool:
+    """True if there are devices whose reserve a pod of this shape would take."""
+    has_devices = bool(devices_of(copy.shapes.shapes[shape].requests))
+    return copy.policy.has_device_reserve and not has_devices and bool(device_needs(copy).rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,26 +3,30 @@
 For one pod, arrays give a lower bound of each node's cost: how many trainers at least must leave (what is lacking, by
 the largest trainer there), and the price of the cheapest job on the node. `victims` looks at nodes in the order of that
 bound and stops where no node can be cheaper, so it is exact and looks at few nodes.
+
+A gang of thousands asks for each of its pods, and one job has given since the last question. So rows, sums and prices
+are brought up to date for the jobs that changed, and for the nodes where those have trainers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, insort
 from itertools import compress, count
 from math import inf, isnan
 from operator import is_not
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from autoscaler.domain import Pod
+from autoscaler.domain import Fairness, Pod
 from autoscaler.planner.working_copy.fairness import fairness_key
 from autoscaler.planner.working_copy.node_arrays import Mask, Numbers
-from autoscaler.planner.working_copy.planned_job import NO_OFFERS, IntArray, Offers, PlannedJob, Price
+from autoscaler.planner.working_copy.offers import NO_OFFERS, IntArray, Offers
+from autoscaler.planner.working_copy.planned_job import PlannedJob, Price
 from autoscaler.planner.working_copy.ranks import Rank, offers_of
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-IMPOSSIBLE = np.iinfo(np.int64).max
+NOBODY: Final = -1  # the giver of a row that is not in use, and the cheapest job where none offers trainers
 
 
 class Reclaimable:
@@ -38,8 +42,10 @@ class Reclaimable:
         self.numbers: dict[int, int] = {}  # by identity
         self.changed: set[int] = set()  # numbers of jobs whose offers are out of date
         self.offers: list[Offers] = []
-        self.prices: list[Price] = []  # all that there are, from the lowest
-        self.price_positions: list[int] = []  # by job: where its price stands among them
+        self.ends: IntArray = np.zeros(1, dtype=np.intp)  # by job: where its rows begin and end
+        self.prices: list[Price] = []  # by job
+        self.sorted_prices: list[tuple[Price, int]] = []  # with the jobs' numbers
+        self.price_positions: IntArray = np.zeros(0, dtype=np.intp)  # by job among all different prices; last: NOBODY's
 
     def attach(self, copy: WorkingCopy) -> None:
         """Connect to a working copy in which nothing is planned yet."""
@@ -52,7 +58,7 @@ class Reclaimable:
         self.copy, self.jobs = copy, jobs
         self.numbers = {id(job): number for number, job in enumerate(jobs)}
         self.seen = 0  # of `WorkingCopy.changed_jobs`
-        self.priced = -1  # likewise
+        self.is_priced = False
 
     def _changed_since(self) -> set[int]:
         """Return the numbers of the jobs that have changed since the last call."""
@@ -65,70 +71,116 @@ class Reclaimable:
         self.changed = set()
         if not self.offers:
             self.offers = [self._offers_of(job) for job in self.jobs]
-            self._put_rows(*self._rows_of(range(len(self.jobs))))
+            self._put_all_rows()
         elif changed:
-            for number in changed:
-                self.offers[number] = self._offers_of(self.jobs[number])
-            others = ~np.isin(self.givers, [*changed])
-            places, shapes, givers, times = self._rows_of(sorted(changed))
-            self._put_rows(
-                np.concatenate([self.places[others], places]),
-                np.concatenate([self.shapes[others], shapes]),
-                np.concatenate([self.givers[others], givers]),
-                np.concatenate([self.times[others], times]),
-            )
+            self._replace(changed)
+        if not self.is_priced:
+            self._price_all()
+        elif changed:
+            self._reprice(changed)
+
+    def _replace(self, changed: set[int]) -> None:
+        """Put the present offers of these jobs in place of what they offered before."""
+        for number in changed:
+            self.offers[number] = self._offers_of(self.jobs[number])
+        has_room = True
+        for number in changed:
+            places, shapes, times = self._rows_of(number)
+            start, end = int(self.ends[number]), int(self.ends[number + 1])
+            if has_room := len(places) <= end - start:
+                self._is_stale[self.places[start:end]] = True
+                used = slice(start, start + len(places))
+                self.places[used], self.shapes[used], self.times[used], self.givers[used] = (
+                    places,
+                    shapes,
+                    times,
+                    number,
+                )
+                self.givers[used.stop : end] = NOBODY
+                self._is_stale[places] = True
+            else:
+                break
+        if not has_room:
+            self._put_all_rows()
+            self.is_priced = False
 
     def _offers_of(self, job: PlannedJob) -> Offers:
         may_give = job.spare and (self.protected_priority is None or job.spec.priority < self.protected_priority)
         return offers_of(self.copy, job, self.rank) if may_give else NO_OFFERS
 
-    def _rows_of(self, numbers: Sequence[int]) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-        """Return the offers of these jobs side by side, one row for each job, node and shape: nodes, shapes, jobs,
-        counts."""
-        capacity = self.copy.capacity
-        offered = [self.offers[number] for number in numbers]
-        places = np.concatenate([NO_OFFERS.places, *(offers.places for offers in offered)])
-        shapes = np.concatenate([NO_OFFERS.shapes, *(offers.shapes for offers in offered)])
-        givers = np.repeat(np.array(numbers, dtype=np.intp), [len(offers.pods) for offers in offered])
-        keys = (givers * len(capacity) + places) * len(self.copy.shapes) + shapes
-        _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-        spare = np.zeros(len(self.jobs), dtype=np.intp)
-        spare[[*numbers]] = [self.jobs[number].spare for number in numbers]
-        return places[first], shapes[first], givers[first], np.minimum(counts, spare[givers[first]])
+    def _rows_of(self, number: int) -> tuple[IntArray, IntArray, IntArray]:
+        """Return what one job offers, one row for each node and shape: nodes, shapes, and how many it can spare."""
+        places, shapes, counts = self.offers[number].grouped()
+        return places, shapes, np.minimum(counts, self.jobs[number].spare)
 
-    def _put_rows(self, places: IntArray, shapes: IntArray, givers: IntArray, times: IntArray) -> None:
-        self.places, self.shapes, self.givers, self.times = places, shapes, givers, times
-        capacity = self.copy.capacity
-        self.units: Numbers = capacity.amounts_by_shape()[:, shapes]
-        self.given: Numbers = self.units * times.astype(capacity.kind)
+    def _put_all_rows(self) -> None:
+        rows = [self._rows_of(number) for number in range(len(self.jobs))]
+        lengths = [len(places) for places, _, _ in rows]
+        self.ends = np.cumsum([0, *lengths], dtype=np.intp)
+        self.givers: IntArray = np.repeat(np.arange(len(rows), dtype=np.intp), lengths)
+        columns = zip(*rows, strict=True) if rows else ((), (), ())
+        self.places, self.shapes, self.times = (np.concatenate([NO_OFFERS.places, *column]) for column in columns)
 
-    def _price(self) -> None:
-        """Sum up what each node could get, and find the cheapest job on each."""
+    def _price_all(self) -> None:
+        """Price every job and sum up every node."""
         capacity = self.copy.capacity
-        prices = [price_of(self.copy, job) for job in self.jobs]
-        ranks = {price: rank for rank, price in enumerate(sorted(set(prices)))}
-        self.prices, self.price_positions = [*ranks], [ranks[price] for price in prices]
+        self.prices = [price_of(self.copy, job) for job in self.jobs]
+        self.sorted_prices = sorted(zip(self.prices, count(), strict=False))
         self.largest: Numbers = np.zeros_like(capacity.later)
         self.total: Numbers = np.zeros_like(capacity.later)
-        self.cheapest = np.full(len(capacity), len(ranks), dtype=np.int64)
-        for column in range(len(self.units)):
-            np.maximum.at(self.largest[column], self.places, self.units[column])
-            np.add.at(self.total[column], self.places, self.given[column])
-        np.minimum.at(self.cheapest, self.places, np.array(self.price_positions, dtype=np.int64)[self.givers])
-        self.priced = self.seen
+        self.cheapest = np.full(len(capacity), NOBODY, dtype=np.intp)  # the job
+        self._is_stale = np.ones(len(capacity), dtype=np.bool_)
+        self.is_priced = True
+        self._sum_stale()
 
-    def floors(self, shape: int, avoid: Mask | None) -> npt.NDArray[np.int64]:
-        """Return the least that each node can cost, as one number that compares; IMPOSSIBLE where nothing can
-        help."""
+    def _reprice(self, changed: set[int]) -> None:
+        """Price these jobs again, between namespaces all jobs of theirs, and sum up the nodes where they offer
+        trainers."""
+        if self.copy.policy.fairness is Fairness.NAMESPACE:
+            spaces = {self.jobs[number].spec.namespace for number in changed}
+            changed = {number for number, job in enumerate(self.jobs) if job.spec.namespace in spaces}
+        for number in changed:
+            price = price_of(self.copy, self.jobs[number])
+            if price != self.prices[number]:
+                del self.sorted_prices[bisect_left(self.sorted_prices, (self.prices[number], number))]
+                insort(self.sorted_prices, (price, number))
+                self.prices[number] = price
+                self._is_stale[self.places[self.ends[number] : self.ends[number + 1]]] = True
+        self._sum_stale()
+
+    def _sum_stale(self) -> None:
+        """Sum up what the nodes that are out of date could get, and find the cheapest job on each."""
+        positions, last = [0] * (len(self.jobs) + 1), -1
+        before: Price | None = None
+        for price, number in self.sorted_prices:
+            last += price != before
+            before, positions[number] = price, last
+        positions[NOBODY] = last + 1
+        self.price_positions = np.array(positions, dtype=np.intp)
+        self.total[:, self._is_stale] = 0
+        self.largest[:, self._is_stale] = 0
+        self.cheapest[self._is_stale] = NOBODY
+        rows = np.flatnonzero(self._is_stale[self.places] & (self.givers != NOBODY))
+        places, givers = self.places[rows], self.givers[rows]
+        units = self.copy.capacity.amounts_by_shape()[:, self.shapes[rows]]
+        given = units * self.times[rows].astype(self.copy.capacity.kind)
+        for column in range(len(units)):
+            np.maximum.at(self.largest[column], places, units[column])
+            np.add.at(self.total[column], places, given[column])
+        dearest_first = np.argsort(-self.price_positions[givers], kind="stable")
+        self.cheapest[places[dearest_first]] = givers[dearest_first]  # of several the last one stays
+        self._is_stale[:] = False
+
+    def bounds(self, shape: int, avoid: Mask | None) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the nodes where surplus can help, how many trainers at least must leave each, and the position of its
+        cheapest price among all prices."""
         self.update()
-        if self.priced != self.seen:
-            self._price()
         capacity = self.copy.capacity
-        may_help = capacity.accepted(shape) & capacity.is_open & (self.cheapest < len(self.prices))
+        may_help = capacity.accepted(shape) & capacity.is_open & (self.cheapest != NOBODY)
         if avoid is not None:
             may_help &= ~avoid
         where = np.flatnonzero(may_help)
-        fewest = np.ones(len(where), dtype=np.int64)
+        fewest = np.ones(len(where), dtype=np.intp)
         helps = np.ones(len(where), dtype=np.bool_)
         for column, amount in enumerate(self.copy.shapes.amounts[shape]):
             if amount > 0:
@@ -136,22 +188,32 @@ class Reclaimable:
                 unit = self.largest[column][where]
                 helps &= (self.total[column][where] >= lack).astype(np.bool_)
                 needed = -(-lack // np.where(unit == 0, 1, unit))
-                fewest = np.maximum(fewest, np.minimum(needed, 2**31).astype(np.int64))
-        floors = np.full(len(capacity), IMPOSSIBLE, dtype=np.int64)
-        floors[where[helps]] = (fewest * (len(self.prices) + 1) + self.cheapest[where])[helps]
-        return floors
+                fewest = np.maximum(fewest, np.minimum(needed, 2**31).astype(np.intp))
+        where = where[helps]
+        return where, fewest[helps], self.price_positions[self.cheapest[where]]
 
-    def floor_cost(self, floor: int) -> tuple[int, tuple[Price, ...]]:
-        fewest, rank = divmod(floor, len(self.prices) + 1)
-        return fewest, (self.prices[rank],)
+    def price_on(self, place: int) -> Price:
+        """Return the price of the cheapest job on a node where surplus can help."""
+        return self.prices[int(self.cheapest[place])]
+
+    def priorities_on(self, places: IntArray) -> Numbers:
+        """Return the priority of the cheapest job on each of these nodes."""
+        priorities = np.array([price[0] for price in self.prices], dtype=np.int64)
+        found: Numbers = priorities[self.cheapest[places]]
+        return found
+
+    def copies(self, shape: int, avoid: Mask | None) -> int | None:
+        """Return how many such pods there is capacity for if all of this leaves; None, any number, if it requests
+        nothing."""
+        self.update()
+        capacity = self.copy.capacity
+        return capacity.copies_among(capacity.later + self.total, shape, avoid)
 
     def at(self, place: int) -> list[tuple[PlannedJob, Price, list[Pod]]]:
         """Return the jobs that offer trainers on a node, by name, with their prices and offers."""
-        numbers = np.unique(self.givers[self.places == place]).tolist()
-        return [
-            (self.jobs[number], self.prices[self.price_positions[number]], self.offers[number].at(place))
-            for number in numbers
-        ]
+        givers = self.givers[self.places == place]
+        numbers = np.unique(givers[givers != NOBODY]).tolist()
+        return [(self.jobs[number], self.prices[number], self.offers[number].at(place)) for number in numbers]
 
 
 def reclaimable_for(copy: WorkingCopy, rank: Rank | None, protected_priority: int | None) -> Reclaimable:

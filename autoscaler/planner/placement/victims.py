@@ -18,10 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from autoscaler.domain import Pod
-from autoscaler.planner.placement.reclaimable import IMPOSSIBLE, Reclaimable, reclaimable_for
+from autoscaler.planner.placement.reclaimable import Reclaimable, reclaimable_for
+from autoscaler.planner.working_copy.free_capacity import NodeScores
 from autoscaler.planner.working_copy.node_arrays import Mask
 from autoscaler.planner.working_copy.planned_job import PlannedJob, Price
 from autoscaler.planner.working_copy.ranks import Rank
@@ -37,7 +40,8 @@ Cost = tuple[int, tuple[Price, ...]]
 SideCost = tuple[int, float]
 """Trainers that fairness will move back, and the waste that a choice leaves on its node."""
 
-NO_SIDE_COST: SideCost = (0, -inf)
+NEVER: Final = np.iinfo(np.intp).max
+"""After every bound: a node that was looked at already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,27 +98,49 @@ def cheapest_victims(
     avoid: Mask | None = None,
     protected_priority: int | None = None,
     side_cost: Callable[[Victims], SideCost] | None = None,
+    least_waste: Callable[[Sequence[int]], NodeScores] | None = None,
 ) -> Victims | None:
     """Return the cheapest choice over all open nodes that accept the shape, or None if no surplus helps.
 
     `protected_priority`: jobs of this priority and above keep their surplus (`StrictClass`). `side_cost`: what a
-    choice costs beyond the trainers that leave; None where that is not weighed.
+    choice costs beyond the trainers that leave; None where that is not weighed. `least_waste`: of these nodes, the
+    least waste that a side cost can tell; None: not known.
     """
     reclaimable = reclaimable_for(copy, rank, protected_priority)
-    floors = reclaimable.floors(shape, avoid)
     best: Victims | None = None
     least: tuple[Any, ...] = ()
-    while len(floors) and (floor := int(floors[at := int(floors.argmin())])) != IMPOSSIBLE:
-        cost = reclaimable.floor_cost(floor)
-        if best is not None and order_of(cost, at, NO_SIDE_COST if side_cost else None) > least:
+    for at, removed, waste in most_promising(reclaimable, shape, avoid, side_cost is not None, least_waste):
+        cost = (removed, (reclaimable.price_on(at),))
+        if best is not None and order_of(cost, at, None if waste is None else (0, waste)) > least:
             break
-        floors[at] = IMPOSSIBLE
         found = fewest_on(capacity_on(copy, at, shape), candidates(copy, reclaimable, at))
         if found is not None:
             order = order_of(found.cost, found.at, side_cost(found) if side_cost else None)
             if best is None or order < least:
                 best, least = found, order
     return best
+
+
+def most_promising(
+    reclaimable: Reclaimable,
+    shape: int,
+    avoid: Mask | None,
+    weighs_waste: bool,
+    least_waste: Callable[[Sequence[int]], NodeScores] | None,
+) -> Iterator[tuple[int, int, float | None]]:
+    """Yield the nodes where surplus can help by a lower bound of `order_of`: node, fewest trainers, least waste."""
+    where, fewest, prices = reclaimable.bounds(shape, avoid)
+    if not len(where):
+        return
+    if not weighs_waste:
+        keys = fewest * (int(prices.max()) + 1) + prices
+        while (first := int(keys.argmin())) >= 0 and keys[first] < NEVER:
+            yield int(where[first]), int(fewest[first]), None
+            keys[first] = NEVER
+        return
+    waste = np.full(len(where), -inf) if least_waste is None else least_waste(where.tolist())
+    for first in np.lexsort((prices, waste, reclaimable.priorities_on(where), fewest)).tolist():
+        yield int(where[first]), int(fewest[first]), float(waste[first])
 
 
 def order_of(cost: Cost, at: int, side_cost: SideCost | None) -> tuple[Any, ...]:

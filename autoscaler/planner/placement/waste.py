@@ -54,6 +54,8 @@ class Waste:
         self._worths: dict[int, int] = dict(self._kinds)
         self._costs: dict[tuple[int, bool], npt.NDArray[np.float64]] = {}
         self._seen: dict[tuple[int, bool], int] = {}
+        self._vacated: dict[int, dict[int, float]] = {}  # by shape and node
+        self._vacated_seen: dict[int, int] = {}
 
     @property
     def is_weighed(self) -> bool:
@@ -108,6 +110,18 @@ class Waste:
                 costs[at] = self.cost(at, shape, is_lasting=is_lasting)
         self._seen[shape, is_lasting] = len(touched)
         return costs
+
+    def costs_if_vacated(self, shape: int, nodes: Sequence[int]) -> npt.NDArray[np.float64]:
+        """Return what one such pod that stays costs each of these nodes, on which it fits once surplus has left."""
+        touched = self._copy.capacity.touched
+        known = self._vacated.setdefault(shape, {})
+        for at in touched[self._vacated_seen.get(shape, 0) :]:
+            known.pop(at, None)
+        self._vacated_seen[shape] = len(touched)
+        for at in nodes:
+            if at not in known:
+                known[at] = self.cost(at, shape, is_lasting=True)
+        return np.array([known[at] for at in nodes])
 
     @cached_property
     def _ahead(self) -> AfterWebDrains:

@@ -15,7 +15,8 @@ from autoscaler.domain import Pod, Role
 from autoscaler.planner.placement.colocation import bundles_of
 from autoscaler.planner.sharing.change_limits import leaves_at
 from autoscaler.planner.sharing.growth_queue import growth_key, step_of
-from autoscaler.planner.working_copy.planned_job import Offers, PlannedJob
+from autoscaler.planner.working_copy.offers import Offers
+from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.ranks import offers_of
 from autoscaler.planner.working_copy.shapes import copies_that_fit
 from autoscaler.planner.working_copy.working_copy import WorkingCopy

@@ -21,7 +21,8 @@ from autoscaler.planner.sharing.growth_queue import growth_key, is_held_back, la
 from autoscaler.planner.sharing.step_down import last_step_of, share_below
 from autoscaler.planner.working_copy.fairness import fairness_key, is_entitled
 from autoscaler.planner.working_copy.node_arrays import Numbers
-from autoscaler.planner.working_copy.planned_job import NO_OFFERS, IntArray, PlannedJob
+from autoscaler.planner.working_copy.offers import NO_OFFERS, IntArray
+from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.ranks import offers_of
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 

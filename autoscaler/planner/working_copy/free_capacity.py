@@ -85,12 +85,25 @@ class FreeCapacity(NodeFit):
     def copies_without_surplus(self, shape: int) -> int | None:
         """Return how many such pods the open nodes could hold without surplus; None, any number, if it requests
         nothing."""
+        return self.copies_among(self.later + self.surplus, shape)
+
+    def copies_among(self, amounts: Numbers, shape: int, avoid: Mask | None = None) -> int | None:
+        """Return how many such pods these amounts hold on the open nodes that are not to be avoided; None, any number,
+        if it requests nothing."""
+        counts = self.copies_in(amounts, shape)
+        if counts is None:
+            return None
+        which = self.accepted(shape) & self.is_open
+        return int(counts[which if avoid is None else which & ~avoid].sum())
+
+    def copies_in(self, amounts: Numbers, shape: int) -> Numbers | None:
+        """Return by node how many such pods these amounts hold; None, any number, if it requests nothing."""
         counts: Numbers | None = None
         for column, amount in enumerate(self.shapes.amounts[shape]):
             if amount > 0:
-                there = np.maximum(self.later[column] + self.surplus[column], 0) // amount
+                there = np.maximum(amounts[column], 0) // amount
                 counts = there if counts is None else np.minimum(counts, there)
-        return None if counts is None else int(counts[self.accepted(shape) & self.is_open].sum())
+        return counts
 
     def shorten_touched(self) -> None:
         """Drop lists of touched nodes that have grown long, those of the empty nodes too, with what is derived from

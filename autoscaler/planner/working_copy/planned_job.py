@@ -5,14 +5,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from autoscaler.domain import (
     NO_BENEFICIARY,
@@ -34,38 +30,13 @@ from autoscaler.domain import (
     Shape,
     Tier,
 )
+from autoscaler.planner.working_copy.offers import Offers, cut_out
 from autoscaler.planner.working_copy.progress import ProgressScale
 from autoscaler.planner.working_copy.shapes import ColumnAmounts
 
 Price = tuple[int, int, float]  # cost of a job's trainers as victims: priority, fairness key, age of the checkpoint
 GrowthKey = tuple[int, int, int, str]  # order of growth: priority, share, share after the step, name
 SavedJob = tuple[Any, ...]
-IntArray = npt.NDArray[np.intp]
-
-
-@dataclass(slots=True, eq=False)
-class Offers:
-    """A job's trainers that may be taken, in removal order, with their nodes and shapes."""
-
-    pods: tuple[Pod, ...]
-    places: IntArray
-    shapes: IntArray
-    pairs: IntArray | None = None  # `grouped`, computed on demand
-
-    def grouped(self) -> IntArray:
-        """Return one column for each node and shape that occurs: node, shape, and how many."""
-        if self.pairs is None:
-            counts = Counter(zip(self.places.tolist(), self.shapes.tolist(), strict=True))
-            rows = [(at, shape, count) for (at, shape), count in counts.items()]
-            self.pairs = np.array(rows, dtype=np.intp).reshape(len(rows), 3).T.copy()
-        return self.pairs
-
-    def at(self, place: int) -> list[Pod]:
-        """Return the trainers on one node."""
-        return [self.pods[index] for index in np.flatnonzero(self.places == place).tolist()]
-
-
-NO_OFFERS = Offers((), np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +196,21 @@ class PlannedJob:
     def forget_share(self) -> None:
         """Drop what was derived from shares, or progress, in units that no longer hold."""
         self.unchanged_decision = self.growth_key = self.ceiling_share = None
+
+    def forget_removal_order(self, gone: Sequence[Pod]) -> None:
+        """Drop, or shorten, the order in which trainers leave: these have left it.
+
+        Without surplus the others stand in the same order, and as many of them are core beyond the minimum.
+        """
+        is_shortened = self.spec.trainer.per_node == 1 and all(pod.tier is Tier.SURPLUS for pod in gone)
+        if not is_shortened or self.removal_order is None:
+            self.removal_order, self.offers = None, {}
+            return
+        names = {pod.name for pod in gone}
+        left = list(self.removal_order)
+        cut_out(left, names)
+        self.removal_order = tuple(left)
+        self.offers = {rank: offers.without(names) for rank, offers in self.offers.items()}
 
     def is_in_service(self, now_s: float) -> bool:
         """True if the job runs, its state is active, and it does not pause after failures."""

@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 
 from autoscaler.domain import NO_BENEFICIARY, Beneficiary, Cause, Pod, PodName, Policy, Reclaim, Tier
-from autoscaler.planner.working_copy.planned_job import Offers, PlannedJob
+from autoscaler.planner.working_copy.offers import Offers
+from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 CORE_VALUE: Final = 0  # of the built-in class `edl-core`: the cluster's default

@@ -31,6 +31,7 @@ from autoscaler.domain import (
 )
 from autoscaler.planner.working_copy.free_capacity import FreeCapacity
 from autoscaler.planner.working_copy.grades import Grades
+from autoscaler.planner.working_copy.offers import cut_out
 from autoscaler.planner.working_copy.parts import Parts
 from autoscaler.planner.working_copy.plan_records import CarriedOver, ExternalDemand, PlanCache
 from autoscaler.planner.working_copy.planned_job import Leaving, PlannedJob, ReservedPod
@@ -200,19 +201,21 @@ class WorkingCopy:
     ) -> None:
         """Remove pods of a job; their capacity is free later."""
         self.touch(job)
-        for pod in pods:
+        gone = list(pods)
+        names = {pod.name for pod in gone}
+        stood = {name for staying in (job.trainers, job.servers, job.masters) for name in cut_out(staying, names)}
+        for pod in gone:
             shape = self.shapes.number(pod.shape)
-            is_surplus = False
-            for staying in (job.trainers, job.servers, job.masters):
-                if pod in staying:
-                    staying.remove(pod)
-                    self._count(job, shape, times=-1)
-                    is_surplus = staying is job.trainers and pod.tier is Tier.SURPLUS
-                    job.core -= staying is job.trainers and pod.tier is Tier.CORE
+            is_trainer = pod.role is Role.TRAINER and pod.name in stood
+            if pod.name in stood:
+                self._count(job, shape, times=-1)
+            job.core -= is_trainer and pod.tier is Tier.CORE
             job.leaving.append(Leaving(pod=pod, cause=cause, beneficiary=beneficiary))
             if (at := self.capacity.place_of(pod)) is not None:
+                is_surplus = is_trainer and pod.tier is Tier.SURPLUS
                 self.capacity.move(at, shape, later=1, surplus=-1 if is_surplus else 0)
-        job.removal_order, job.offers, job.growth_key = None, {}, None
+        job.forget_removal_order(gone)
+        job.growth_key = None
         self.changed_jobs.append(job)
 
     def withdraw(self, job: PlannedJob) -> None:

@@ -1,6 +1,8 @@
 """What a memo keeps is bounded by the cluster, however long it is kept."""
 
-from autoscaler.domain import ClusterView
+from dataclasses import replace
+
+from autoscaler.domain import ClusterView, PodPhase
 from autoscaler.planner import Memo, plan
 from tests.unit.planner.setups import CALM, job, node, web
 
@@ -24,8 +26,8 @@ def test_shapes_of_pods_that_are_gone_are_forgotten():
 def test_questions_to_an_empty_cluster_leave_nothing_behind():
     """A gang that waits asks it in every plan."""
     memo = Memo()
-    waiting = job("j", low=4, high=4)
-    view = ClusterView(revision=0, observed_at_s=0.0, nodes=(node("a", 3_000),), jobs=(waiting,))
+    waiting, others = job("j", low=3, high=3), replace(web("w"), node="a", phase=PodPhase.READY)
+    view = ClusterView(revision=0, observed_at_s=0.0, nodes=(node("a", 3_000),), jobs=(waiting,), pods=(others,))
     for _ in range(FEW // 2):
         plan(view, CALM, 0.0, memo=memo)
     draft = memo.begin(view, CALM, 0.0)
