@@ -286,7 +286,7 @@ class LeaderTerm:
         self._passed_at_s = self._clock()
         self.reporter.handle_pass(done)
         if self.idle is not None:
-            self.idle.handle_decisions(done.plan.idle_reclaims)
+            self.idle.handle_decisions(done.plan.idle_reclaims, planned_at_s=done.plan.planned_at_s)
         self._on_pass(done)
 
 

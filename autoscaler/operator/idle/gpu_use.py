@@ -14,7 +14,7 @@ from math import inf
 from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.names import split_key
-from autoscaler.domain import ClusterView, IdlePod, NodeName, Pod, PodName, PodPhase, Role
+from autoscaler.domain import ClusterView, IdlePod, JobName, JobState, NodeName, Pod, PodName, PodPhase, Role
 from autoscaler.domain.gpu_reports import NO_REPORTS, GpuReports, GpuVerdict, NodeGpuReport
 from autoscaler.gpus.pods.device_ids import RESOURCE_PREFIX
 from autoscaler.jobs.trainer_ledger import Device
@@ -176,6 +176,17 @@ def pods_beside(view: ClusterView, name: PodName) -> Sequence[Pod]:
     low = bisect_left(view.pods, first, key=lambda pod: pod.name)
     high = bisect_left(view.pods, f"{first[:-1]}0", key=lambda pod: pod.name)  # the character after the slash
     return view.pods[low:high]
+
+
+def still_waits(view: ClusterView, name: PodName | JobName) -> bool:
+    """True if the pod has no node, or the job is to run and no trainer of it has one."""
+    pods = pods_beside(view, PodName(name))
+    pod = next((one for one in pods if one.name == name), None)
+    if pod is not None:
+        return pod.node is None and pod.phase is not PodPhase.TERMINATING
+    at = bisect_left(view.jobs, name, key=lambda job: job.name)
+    is_active = at < len(view.jobs) and view.jobs[at].name == name and view.jobs[at].state is JobState.ACTIVE
+    return is_active and not any(one.job == name and one.role is Role.TRAINER and one.node for one in pods)
 
 
 def gpus_asked(pod: Pod) -> int:

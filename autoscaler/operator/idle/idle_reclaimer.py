@@ -1,10 +1,11 @@
 """Carries out the planner's decisions on idle pods of others: notice, veto, and the GPUs given back (ADR 0288).
 
 A pod is told first, and left `Policy.idle_notice_s` to itself or its owner.  At the moment of the deed everything is
-asked again: the decision stands in the newest plan, the annotations as they are now agree, nobody keeps the pod, the
-view and the report of its node are fresh, and every GPU of it is still unused.  Doubt keeps the pod.  The pod is read
-last, and the deed is done to that version of it or waits for another look: so a veto counts at once, however slow the
-API server is.  Whoever is kept is out of the plan within a tick.
+asked again: the decision stands in the newest plan, which is no old one, who waits for the GPUs still does, the
+annotations as they are now agree, nobody keeps the pod, the view and the report of its node are fresh, and every GPU of
+it is still unused.  Doubt keeps the pod.  The pod is read last, and the deed is done to that version of it or waits for
+another look: so a veto counts at once, however slow the API server is.  Whoever is kept is out of the plan within a
+tick.
 
 A pod without a controller is evicted.  One of a Deployment or StatefulSet leaves by a scale of one replica less, down
 to what `edl.dev/idle-min-replicas` declares (`owner_scaling`); any other controller would create it again, and is told.
@@ -19,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum, auto
+from math import inf
 from typing import Final, assert_never
 
 from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions
@@ -28,13 +30,14 @@ from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache, Stale
 from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, text
 from autoscaler.clusters.kubernetes.objects.names import split_key
 from autoscaler.domain import ClusterView, IdlePod, IdleReclaim, NodeName, PodName, Policy
+from autoscaler.domain.gpu_reports import FRESH_S
 from autoscaler.domain.idleness import StayReason
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.operator.idle.consent import NO_CONSENT, Consent, owner_of
 from autoscaler.operator.idle.departures import Departures
-from autoscaler.operator.idle.gpu_use import GpuUses, devices_of, idle_pods_of, nodes_to_ask, pods_beside
+from autoscaler.operator.idle.gpu_use import GpuUses, devices_of, idle_pods_of, nodes_to_ask, pods_beside, still_waits
 from autoscaler.operator.idle.owner_scaling import OwnerScaling, Scaled
 from autoscaler.operator.idle.pod_consents import ConsentRead, PodConsents
 from autoscaler.operator.idle.pod_notices import PodNotices
@@ -48,6 +51,9 @@ TICK_S: Final = 1.0
 REFRESH_S: Final = 5.0
 MOST_WRITTEN: Final = 8  # pods in one tick for which something was written
 MOST_ASKED: Final = 16  # pods in one tick about which the API server was asked
+PLAN_HOLDS_S: Final = 60.0
+"""Age up to which a plan's decision is carried out: one comes every 10 s, after the writes of the one before."""
+
 LAST_TRY_S: Final = 2.0  # for what is to be taken back at the end of a term
 
 OF_ALL: Final = object_key("reports on GPUs", "", "all")
@@ -87,6 +93,7 @@ class IdleReclaimer:
         self._metrics, self._errors, self._view, self._set_use = metrics, errors, view, set_use
         self._clock, self._offset_s = clock, offset_s
         self._wanted: dict[PodName, IdleReclaim] = {}
+        self._planned_at_s = -inf
         self._seen: dict[PodName, Raw | None] = {}
         self._uses = GpuUses()
         self._notices = PodNotices(events, policy, clock=clock, offset_s=offset_s)
@@ -107,8 +114,9 @@ class IdleReclaimer:
             except TimeoutError:
                 log.warning("a deletion cost may be left behind: whoever leads next takes it back")
 
-    def handle_decisions(self, reclaims: Iterable[IdleReclaim]) -> None:
+    def handle_decisions(self, reclaims: Iterable[IdleReclaim], *, planned_at_s: float) -> None:
         """Take the decisions of the newest plan; notices of pods that are not in it any more are void."""
+        self._planned_at_s = planned_at_s
         self._wanted = {one.pod: one for one in reclaims}
         self._notices.retain(self._wanted)
 
@@ -140,6 +148,7 @@ class IdleReclaimer:
 
     async def act(self) -> None:
         """Give notice, and carry out what is due.  A refusal is logged, and tried again with the next plan."""
+        self._source.reports()  # so that those that have come count from now
         self._count_unused()
         efforts: Counter[_Effort] = Counter()
         for name, reclaim in tuple(self._wanted.items()):
@@ -220,13 +229,18 @@ class IdleReclaimer:
             return None
         now_s, reports = self._clock(), self._source.reports()
         now_unix_s = now_s - self._offset_s
-        report = reports.by_node.get(reclaim.node)
-        is_new = report is not None and report.reported_at_s >= due_s - self._offset_s
-        if report is None or not (is_new and report.is_fresh(now_unix_s)):
+        report, arrived_at_s = reports.by_node.get(reclaim.node), self._source.arrived_at_s(reclaim.node)
+        # A node's clock may be a minute ahead, and its report late: by both clocks it is new, and fresh.
+        is_new = report is not None and min(report.reported_at_s + self._offset_s, arrived_at_s) >= due_s
+        is_fresh = report is not None and report.is_fresh(now_unix_s) and now_s - arrived_at_s <= FRESH_S
+        if not (is_new and is_fresh):
             await self._ask_for_report(reclaim.node, now_unix_s)
             return None
+        view = self._view()
+        if now_s - self._planned_at_s > PLAN_HOLDS_S or not still_waits(view, reclaim.beneficiary):
+            return None  # the next plan says for whom, if for anybody
         self._uses.renew(reports)
-        pods = pods_beside(self._view(), name)
+        pods = pods_beside(view, name)
         idle = idle_pods_of(pods, self._uses, now_unix_s, offset_s=self._offset_s, consent_of=self._consent_of)
         return next((one for one in idle if one.pod == name and one.is_due(now_s)), None)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from math import inf
 from types import MappingProxyType
 from typing import Final
 
@@ -36,6 +37,8 @@ class GpuReportStore:
         self._watch = Reflector(api, self._cache, (NODE_GPUS,), now=clock, jitter=jitter, notify=lambda: None)
         self._reports = NO_REPORTS
         self._refused: dict[str, str] = {}
+        self._clock = clock
+        self._arrived_at_s: dict[NodeName, float] = {}
         self._asked_at_s: dict[NodeName, float] = {}
 
     async def run(self) -> None:
@@ -63,11 +66,20 @@ class GpuReportStore:
             report = None if trimmed is None else report_of(trimmed)
             if report is None or (name not in self._reports.by_node and len(self._reports.by_node) >= _MOST_NODES):
                 gone.append(name)
-            else:
+                self._arrived_at_s.pop(name, None)
+            elif report != (before := self._reports.by_node.get(name)):  # else the operator has asked for another
+                self._arrived_at_s[name] = -inf if before is None else self._clock()
                 new.append(report)
-        if changed:
+        if new or gone:
             self._reports = self._reports.changed(new, gone)
         return self._reports
+
+    def arrived_at_s(self, node: NodeName) -> float:
+        """Return when the operator got the node's report, by its own clock; minus infinity: of the first nobody knows.
+
+        Nodes' clocks differ, and an agent may have tried for long to write.
+        """
+        return self._arrived_at_s.get(node, -inf)
 
     def asked(self, now_s: float) -> Collection[NodeName]:
         """Return the nodes that were asked for a report within `FRESH_S`, and are not asked again now."""

@@ -71,7 +71,7 @@ class IdleScene:
         self.events = Events() if make_events is None else make_events(self)
         self.metrics = Metrics()
         self.source_reports, self.refused, self.asks, self.use = NO_REPORTS, {}, [], ({}, ())
-        self.per_pod = gpus // pods
+        self.per_pod, self.came_unix_s = gpus // pods, START_S
         self.objects = ConsentObjects(
             self.api, Cache(self.server), self.errors, namespaces=namespaces, clock=lambda: 0.0, jitter=lambda: 0.0
         )
@@ -95,6 +95,9 @@ class IdleScene:
 
     def reports(self):
         return self.source_reports
+
+    def arrived_at_s(self, _where):
+        return self.came_unix_s + OFFSET_S
 
     def asked(self, _now_s):
         return ()
@@ -170,7 +173,7 @@ class IdleScene:
                     )
                 )
         one = NodeGpuReport(node="n", gpus=tuple(gpus), reported_at_s=self.now_unix_s - at_s)
-        self.source_reports = self.source_reports.changed([one])
+        self.source_reports, self.came_unix_s = self.source_reports.changed([one]), self.now_unix_s
 
     async def watch(self):
         """What the watches of namespaces and owners show, at once."""
@@ -186,7 +189,7 @@ class IdleScene:
         await self.watch()
         self.reclaimer.refresh()
         made = plan(self.view(), self.policy, self.now_unix_s + OFFSET_S)
-        self.reclaimer.handle_decisions(made.idle_reclaims)
+        self.reclaimer.handle_decisions(made.idle_reclaims, planned_at_s=made.planned_at_s)
         await self.reclaimer.act()
         return made
 

@@ -13,6 +13,7 @@ from autoscaler.errors import ClusterError
 from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.operator.idle.consent import Consent
 from autoscaler.operator.idle.gpu_use import LOW_FOR_S, GpuUses, devices_of, idle_pods_of, nodes_to_ask
+from autoscaler.operator.idle.idle_reclaimer import PLAN_HOLDS_S
 from autoscaler.operator.idle.owner_scaling import AGREED_FOR_S
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.operator.idle.idle_scene import ACT, OFFSET_S, START_S, IdleScene
@@ -169,6 +170,34 @@ async def test_a_keep_is_out_of_the_plan_with_the_next_look():
     assert not scene.reclaimer._has_changed()
     await scene.keep("alice", 600)
     assert scene.reclaimer._has_changed()
+
+
+@pytest.mark.parametrize("left_s", [20.0, PLAN_HOLDS_S + 1])
+async def test_who_does_not_wait_any_more_gets_nothing_by_the_plan_before(left_s):
+    """Its writes may take long: the waiting one is looked up in the view, and an old plan decides nothing."""
+    scene = await scene_of()
+    await pass_time(scene, NOTICE_S, alice=90)
+    scene.now_unix_s += left_s
+    jobs, scene.jobs = scene.jobs, [] if left_s < PLAN_HOLDS_S else scene.jobs
+    scene.report(alice=90)
+    await scene.reclaimer.act()
+    assert scene.names() == ["alice", "bob"]
+    scene.jobs = jobs
+    await pass_time(scene, 40, alice=90)
+    assert scene.names() == ["bob"]
+
+
+async def test_a_report_that_came_before_the_end_of_the_notice_permits_nothing_whatever_its_clock_says():
+    """A node's clock may be a minute ahead, and its urgent writes may have failed since."""
+    scene = await scene_of()
+    await pass_time(scene, NOTICE_S - 40, alice=90)
+    scene.report(alice=90, at_s=50.0 - FRESH_S - 50.0)  # 60 s ahead, and the last to come for a while
+    for _ in range(5):
+        await scene.tick(20.0)
+    assert scene.names() == ["alice", "bob"]
+    assert "n" in scene.asks
+    await pass_time(scene, 40, alice=90)
+    assert scene.names() == ["bob"]
 
 
 async def test_work_in_the_second_of_the_deed_keeps_the_pod():
@@ -380,7 +409,7 @@ async def test_a_refused_eviction_is_no_end_of_the_term_and_another_pod_is_asked
 
     async def refuse(kind, body):
         if kind == EVICTIONS and body["metadata"]["name"] == "alice":
-            scene.reclaimer.handle_decisions(())
+            scene.reclaimer.handle_decisions((), planned_at_s=scene.now_unix_s + OFFSET_S)
             raise ClusterError("Cannot evict pod as it would violate the pod's disruption budget.")
         return await create(kind, body)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from math import inf
 
 import pytest
 
@@ -65,6 +66,29 @@ def test_the_newest_report_of_each_node_is_kept_and_goes_with_its_object():
             await bench.api.delete(NODE_GPUS, "n2")
             await asyncio.sleep(1.0)
             assert bench.store.reports().by_node == {"n1": report("n1", NOW_S - 5)}
+
+    run(main())
+
+
+def test_a_report_is_as_old_as_its_arrival_says():
+    """A question of the operator's makes none younger, and how old the first of a node is, nobody knows."""
+
+    async def main():
+        async with followed() as bench:
+            await bench.write("n1", make_status(report("n1")))
+            first = bench.store.reports()
+            assert bench.store.arrived_at_s("n1") == -inf
+            await bench.store.ask_for_report("n1", NOW_S)
+            await asyncio.sleep(1.0)
+            assert bench.store.reports() is first
+            assert bench.store.arrived_at_s("n1") == -inf
+            await bench.write("n1", make_status(report("n1", NOW_S + 50)))
+            assert bench.store.reports().by_node["n1"].reported_at_s == NOW_S + 50
+            assert bench.store.arrived_at_s("n1") == now()
+            await bench.api.delete(NODE_GPUS, "n1")
+            await asyncio.sleep(1.0)
+            assert bench.store.reports() == NO_REPORTS
+            assert bench.store.arrived_at_s("n1") == -inf
 
     run(main())
 
