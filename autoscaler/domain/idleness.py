@@ -35,6 +35,9 @@ class ReclaimMode(StrEnum):
     ACT = "act"  # they are given back after a notice
 
 
+SHORTEST_NOTICE_S: Final = 60.0
+"""Time that the owner of a pod has at least, to read its event and to keep it, where GPUs are given back."""
+
 SHORTEST_RECLAIM_S: Final = 60.0
 LONGEST_RECLAIM_S: Final = 30 * 86_400.0
 

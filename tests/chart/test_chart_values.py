@@ -59,6 +59,7 @@ BAD = {
     "storage": ({"etcd": {"storage": {"size": "big"}}}, "/etcd/storage/size"),
     "secret's name": ({"etcd": {"existingSecret": "No Name"}}, "/etcd/existingSecret"),
     "toleration": ({"operator": {"tolerations": [{"effect": "Never"}]}}, "/operator/tolerations/0/effect"),
+    "no notice": ({"policy": {"idleReclaim": "act", "idleNoticeSeconds": 59}}, "/policy/idleNoticeSeconds"),
     "env without name": ({"operator": {"extraEnv": [{"value": "1"}]}}, "/operator/extraEnv/0"),
     "moving without elastic": (
         {"operator": {"elasticServers": False, "moveServers": True}},

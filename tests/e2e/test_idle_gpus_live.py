@@ -26,7 +26,7 @@ SETTINGS = {
     "agent.runtimeClassName": nvidia_runtime.NAME,
     "policy.idleWindowSeconds": "20",
     "policy.idleReclaim": "act",
-    "policy.idleNoticeSeconds": "5",
+    "policy.idleNoticeSeconds": "60",
 }
 BEFORE = {**SETTINGS, "agent.enabled": "false", "policy.idleWindowSeconds": "300", "policy.idleReclaim": "observe"}
 SHOW_AND_WAIT = f"echo ${VISIBLE}; exec sleep 100000"

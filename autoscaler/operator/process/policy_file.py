@@ -18,7 +18,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
-from autoscaler.domain import Headroom, Policy, Reclaim, Resources, Shape
+from autoscaler.domain import Headroom, Policy, Reclaim, ReclaimMode, Resources, Shape
+from autoscaler.domain.idleness import SHORTEST_NOTICE_S
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests.documents import NO_DOCUMENT, read_documents
 from autoscaler.quantities import (
@@ -76,7 +77,11 @@ def parse_policy(content: Mapping[str, Any]) -> Policy:
         known[name].name: _parse(f"policy.{name}", known[name], types[known[name].name], value)
         for name, value in content.items()
     }
-    return Policy(**({"reclaim": _DEFAULTS.reclaim} | given))
+    policy = Policy(**({"reclaim": _DEFAULTS.reclaim} | given))
+    if policy.idle_reclaim is ReclaimMode.ACT and policy.idle_notice_s < SHORTEST_NOTICE_S:
+        problem = f"is {policy.idle_notice_s:g}, and with idleReclaim act at least {SHORTEST_NOTICE_S:g}"
+        raise InvalidSpecError("policy.idleNoticeSeconds", problem, "owners need time to say that a pod is kept")
+    return policy
 
 
 def policy_config_map(

@@ -61,6 +61,8 @@ def test_what_is_said_holds():
         ({"transfersPerMinute": 2**31}, "policy.transfersPerMinute"),
         ({"headroomPercent": 101}, "policy.headroomPercent"),
         ({"freeze": "yes"}, "policy.freeze"),
+        ({"idleReclaim": "act", "idleNoticeSeconds": 0}, "policy.idleNoticeSeconds"),
+        ({"idleReclaim": "act", "idleNoticeSeconds": 59}, "policy.idleNoticeSeconds"),
         ({"reclaim": "Scheduler"}, "policy.reclaim"),
         ({"reclaim": None}, "policy.reclaim"),
         ({"headroom": {"cpu": 1}}, "policy.headroom"),
@@ -76,6 +78,12 @@ def test_a_wrong_value_is_refused_with_its_path(content, path):
     with pytest.raises(InvalidSpecError) as refusal:
         parse_policy(content)
     assert refusal.value.path == path
+
+
+def test_a_notice_leaves_time_where_gpus_are_given_back():
+    """Where it is only told what would be, any notice is one."""
+    assert parse_policy({"idleReclaim": "act", "idleNoticeSeconds": 60}).idle_notice_s == 60.0
+    assert parse_policy({"idleReclaim": "observe", "idleNoticeSeconds": 0}).idle_notice_s == 0.0
 
 
 def test_a_policy_that_is_written_is_read_again():
