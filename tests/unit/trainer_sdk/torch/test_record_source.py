@@ -176,7 +176,7 @@ def test_records_of_a_subset_draw_the_numbers_of_their_positions(name):
     assert read(keys[:2], keys[2:5], keys[5:]) == read(*([key] for key in keys))
 
 
-OF_NUMPY = np.random.mtrand._rand  # what scripts call as `np.random.rand`
+OF_NUMPY = np.random.mtrand._rand  # what scripts call as np.random.rand
 WAYS_TO_DRAW = {
     "rand": OF_NUMPY.rand,
     "randn": OF_NUMPY.randn,
