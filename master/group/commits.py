@@ -18,7 +18,7 @@ from master.group.group_events import CheckpointDue
 from master.group.group_state import CopyPhase, GroupState, GroupTurn, Replica, ShardOffer, StateCommit, keys_of
 from master.job.domain.durable_records import SECOND, SwapHead
 from master.job.domain.effects import Retain, WriteManifest
-from master.job.domain.job_events import ManifestWriteFailed, ManifestWritten
+from master.job.domain.job_events import HeadNamed, ManifestWriteFailed, ManifestWritten
 from master.job.state.bucket_marks import manifest_id
 
 ASK_AGAIN_NS: Final = 60 * SECOND  # after a copy was asked for in vain
@@ -76,15 +76,18 @@ def handle_offer(turn: GroupTurn, replica: Replica, said: OfferState) -> None:
     """Commits the offered state once all of its shards are here; asked by the writer until answered (rule 87)."""
     state, commit = turn.state, turn.state.commit
     head = state.head
+    offer = ShardOffer(member=replica.key, offer=said.offer, stamp=said.stamp, file=said.file)
     if head is not None and head.state == said.state and said.file in head.files:
-        turn.send(replica.key, OfferAnswered(offer=said.offer, manifest=head.id))
+        if commit.phase is CopyPhase.NAMING:
+            turn.change(commit=replace(commit, offers=commit.offers.put(said.shard, offer)))
+        else:
+            turn.send(replica.key, OfferAnswered(offer=said.offer, manifest=head.id))
         return
     if reason := _problem(state, said):
         if reason == _OTHER_ARRAYS:
             turn.change(pace=replace(state.pace, problem=reason))
         turn.send(replica.key, OfferAnswered(offer=said.offer, manifest=None, reason=reason))
         return
-    offer = ShardOffer(member=replica.key, offer=said.offer, stamp=said.stamp, file=said.file)
     is_open = commit.phase in (CopyPhase.IDLE, CopyPhase.OFFERED)
     if _is_of(commit, said):
         known = commit.offers.get(said.shard)
@@ -243,13 +246,22 @@ def swap(turn: GroupTurn) -> None:
 
 
 def handle_swapped(turn: GroupTurn) -> None:
-    """The checkpoint is committed, and its writers are answered."""
+    """The checkpoint is head: a record may name it.  Its writers hear of it once HEAD names it too."""
     state, commit = turn.state, turn.state.commit
     assert commit.manifest is not None
     due = turn.after(state.config.checkpoint_every_ns)
-    pace = replace(state.pace, due=due, refusals=0, problem="", failed=None, committed_at=turn.now)
-    turn.change(head=commit.manifest, commit=StateCommit(), pace=pace)
-    for offer in commit.offers.values():
-        turn.send(offer.member, OfferAnswered(offer=offer.offer, manifest=commit.manifest.id))
+    pace = replace(state.pace, due=due, refusals=0, problem="", failed=None)
+    turn.change(head=commit.manifest, commit=replace(commit, phase=CopyPhase.NAMING), pace=pace)
     kept = (commit.manifest.id, state.lineage.base if state.lineage else None)
     turn.emit(Retain(manifests=frozenset(one for one in kept if one is not None)))
+
+
+def handle_head_named(turn: GroupTurn, event: HeadNamed) -> None:
+    """The checkpoint outlives the loss of the store: its writers are answered."""
+    commit = turn.state.commit
+    if commit.phase is not CopyPhase.NAMING or commit.manifest is None or commit.manifest.id != event.manifest:
+        return
+    for offer in commit.offers.values():
+        turn.send(offer.member, OfferAnswered(offer=offer.offer, manifest=event.manifest))
+    pace = replace(turn.state.pace, committed_at=turn.now)
+    turn.change(named=commit.manifest, commit=StateCommit(), pace=pace)

@@ -12,6 +12,7 @@ from master.job.domain.job_events import (
     AdoptableFound,
     BackoffLimitSet,
     ComparisonRequested,
+    HeadNamed,
     ManifestWriteFailed,
     ManifestWritten,
     MessageReceived,
@@ -63,6 +64,7 @@ GroupCoreEvent = (
     | PersistRefused
     | ManifestWritten
     | ManifestWriteFailed
+    | HeadNamed
     | AdoptableFound
     | ServersRequested
     | BackoffLimitSet

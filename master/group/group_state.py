@@ -119,13 +119,14 @@ class RefusedMember:
 
 
 class CopyPhase(StrEnum):
-    """Stages of a commit: files of one state are offered, then the manifest is written, then head is swapped."""
+    """Stages of a commit: files of one state are offered, the manifest is written, head is swapped, HEAD names it."""
 
     IDLE = "idle"
     OFFERED = "offered"
     RECORDING = "recording"
     WRITTEN = "written"
     SWAPPING = "swapping"
+    NAMING = "naming"  # head is swapped in the store: its writers are answered once the folder's HEAD names it too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +187,7 @@ class GroupState:
     term: Term
     lineage: LineageRecord | None = None  # as recorded
     head: Manifest | None = None
+    named: Manifest | None = None  # head as the folder's file HEAD has it: what is told of checkpoints
     dataset: DatasetRecord | None = None  # as recorded
     layout: str = ""  # of the replicas; empty: not declared yet
     pending_declaration: DatasetRecord | None = None

@@ -37,8 +37,9 @@ def status(state: GroupState, now: Instant) -> JobStatus:
     """The status as of `now`: positions from head and from the newest step that a member has reported."""
     dataset = state.dataset.dataset if state.dataset else None
     everything = dataset.everything if dataset else EMPTY
-    committed = state.head.data if state.head else EMPTY
-    skipped = (state.lineage.quarantine if state.lineage else EMPTY) | (state.head.quarantine if state.head else EMPTY)
+    head = state.named
+    committed = head.data if head else EMPTY
+    skipped = (state.lineage.quarantine if state.lineage else EMPTY) | (head.quarantine if head else EMPTY)
     quarantined = (skipped - committed) & everything
     done = (data_of(dataset, state.newest) if dataset else EMPTY) - committed - quarantined
     committed_at = state.pace.committed_at
@@ -51,8 +52,8 @@ def status(state: GroupState, now: Instant) -> JobStatus:
         moves_problem="",
         term=state.term,
         lineage=state.number,
-        head=state.head_id,
-        checkpoint_age_s=None if state.head is None or committed_at is None else _age_s(committed_at, now),
+        head=head.id if head else None,
+        checkpoint_age_s=None if head is None or committed_at is None else _age_s(committed_at, now),
         epochs=dataset.epochs if dataset else 0,
         epoch_size=dataset.size if dataset else 0,
         positions=PositionCounts(
@@ -109,7 +110,7 @@ def status(state: GroupState, now: Instant) -> JobStatus:
 def _phase(state: GroupState) -> JobPhase:
     if state.failed:
         return JobPhase.FAILED
-    if state.is_complete:
+    if state.is_complete and state.commit.phase is not CopyPhase.NAMING:
         return JobPhase.SAVING if owes_final_save(state) else JobPhase.COMPLETE
     if state.dataset is None or state.record is None:
         return JobPhase.STARTING
@@ -117,16 +118,16 @@ def _phase(state: GroupState) -> JobPhase:
 
 
 def _whole_epochs(state: GroupState, quarantined: PositionSet) -> int:
-    if not state.dataset or not state.head:
+    if not state.dataset or not state.named:
         return 0
-    settled = (state.head.data | quarantined).bounds
+    settled = (state.named.data | quarantined).bounds
     return settled[1] // state.dataset.dataset.size if settled[:1] == (0,) else 0
 
 
 def _epochs(state: GroupState, done: PositionSet, quarantined: PositionSet) -> Iterator[EpochStatus]:
     if not state.dataset:
         return
-    size, committed = state.dataset.dataset.size, state.head.data if state.head else EMPTY
+    size, committed = state.dataset.dataset.size, state.named.data if state.named else EMPTY
     reached = max([0, *done.bounds[-1:], *committed.bounds[-1:]])
     first = _whole_epochs(state, quarantined)
     for epoch in range(first, -(-reached // size)):

@@ -43,6 +43,7 @@ from master.job.domain.job_events import (
     AdoptableFound,
     BackoffLimitSet,
     ComparisonRequested,
+    HeadNamed,
     ManifestWriteFailed,
     ManifestWritten,
     MessageReceived,
@@ -74,6 +75,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Gr
         term=term,
         lineage=durable.lineage,
         head=head,
+        named=head,
         dataset=dataset,
         layout=dataset.layout if dataset else "",
         record=record,
@@ -209,6 +211,7 @@ HANDLERS: Final[Mapping[type, Callable[[GroupTurn, Any], None]]] = {
     PersistRefused: _handle_refused,
     ManifestWritten: commits.handle_manifest_written,
     ManifestWriteFailed: commits.handle_manifest_write_failed,
+    HeadNamed: commits.handle_head_named,
     AdoptableFound: lambda turn, event: None,  # noqa: ARG005  nothing is adopted: living writers ask again (rule 89)
     ServersRequested: _handle_servers,
     BackoffLimitSet: suspects.handle_backoff_limit,

@@ -52,6 +52,7 @@ from master.job.domain.job_events import (
     ComparisonRequested,
     CoreEvent,
     CutExpired,
+    HeadNamed,
     HoldExpired,
     LeaseExpired,
     ManifestWriteFailed,
@@ -259,4 +260,5 @@ HANDLERS: Final[Mapping[type[CoreEvent], Callable[[Turn, Any], None]]] = {
     ServersRequested: server_scaling.handle_servers_requested,
     BackoffLimitSet: trainer_loss.handle_backoff_limit,
     ComparisonRequested: lambda turn, event: None,  # noqa: ARG005  its trainers hold no replicas
+    HeadNamed: lambda turn, event: None,  # noqa: ARG005  it hears `Persisted` then
 }

@@ -18,7 +18,7 @@ from master.api.identities import HistoryId, ManifestId
 from master.durable.checkpoint_folder import ADOPTION_BUDGET_S, CheckpointFolder, call_with_timeout
 from master.durable.head_file import HeadFile
 from master.job.domain.effects import FindAdoptable, Retain, WriteManifest
-from master.job.domain.job_events import AdoptableFound, CoreEvent, ManifestWriteFailed, ManifestWritten, Persisted
+from master.job.domain.job_events import AdoptableFound, CoreEvent, ManifestWriteFailed, ManifestWritten
 
 log: Final = logging.getLogger(__name__)
 
@@ -62,9 +62,9 @@ class FolderWork:
             case _:
                 assert_never(effect)
 
-    def finish_commit(self, outcome: Persisted, manifest: ManifestId) -> None:
-        """Write HEAD before the answer, so that an acknowledged checkpoint survives the loss of the store too."""
-        self._run(self._finish_commit(outcome, manifest))
+    def finish_commit(self, manifest: ManifestId, *, then: CoreEvent) -> None:
+        """Write HEAD before the event that has the checkpoint acknowledged, which survives the store's loss by that."""
+        self._run(self._finish_commit(manifest, then))
 
     async def finish_head(self) -> None:
         """Wait until HEAD names the last commit of this term, but not long for a slow folder."""
@@ -80,9 +80,9 @@ class FolderWork:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = self._failure or error
 
-    async def _finish_commit(self, outcome: Persisted, manifest: ManifestId) -> None:
+    async def _finish_commit(self, manifest: ManifestId, then: CoreEvent) -> None:
         await self._head_file.write(manifest)
-        self._add_event(outcome)
+        self._add_event(then)
 
     async def _write_manifest(self, effect: WriteManifest) -> None:
         manifest = replace(effect.manifest, created_at_s=time.time())

@@ -49,6 +49,7 @@ from master.job.domain.job_events import (
     BackoffLimitSet,
     ComparisonRequested,
     CoreEvent,
+    HeadNamed,
     MessageReceived,
     Persisted,
     PersistRefused,
@@ -248,11 +249,16 @@ class TermRuntime:
                 pending.set_result(answer)
 
     def _handle_outcome(self, outcome: Persisted | PersistRefused) -> None:
-        if isinstance(outcome, Persisted) and isinstance(outcome.write, SwapHead):
-            self._commits.count(_now())
-            self._folder_work.finish_commit(outcome, outcome.write.manifest)
-        else:
+        write = outcome.write
+        if isinstance(outcome, PersistRefused) or not isinstance(write, SwapHead):
             self._inbox.add(outcome)
+            return
+        self._commits.count(_now())
+        if write.generation is None:
+            self._folder_work.finish_commit(write.manifest, then=outcome)
+        else:  # a group's records name the new head from now on: its members change while the folder hangs (ADR 0307)
+            self._inbox.add(outcome)
+            self._folder_work.finish_commit(write.manifest, then=HeadNamed(manifest=write.manifest))
 
     # ---- gRPC side --------------------------------------------------------------------------------------------------
 

@@ -55,6 +55,13 @@ class ManifestWriteFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeadNamed:
+    """The folder's file HEAD names this head of a group, or a later one.  Another job hears `Persisted` then."""
+
+    manifest: ManifestId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptableFound:
     """The answer to FindAdoptable: a manifest with every digest verified, or None (always safe, rule 24)."""
 
@@ -197,5 +204,6 @@ CoreEvent = (
     | ServersRequested
     | BackoffLimitSet
     | ComparisonRequested
+    | HeadNamed
     | Deadline
 )

@@ -9,6 +9,7 @@ from master.api.group_shares import step_positions
 from master.api.identities import Incarnation, MemberName
 from master.api.messages.from_members import MemberMessage
 from master.api.messages.generations import Generation, GroupEnded, LeftGeneration, OfferState, RegisterReplica
+from master.api.messages.to_members import OfferAnswered
 from master.api.positions import PositionSet, union
 from master.group.group_events import GroupCoreEvent as MasterEvent
 from master.group.group_state import GroupState
@@ -178,12 +179,19 @@ class GroupDraft:
             if place is None:
                 continue
             if isinstance(effect, Send):
+                self._check_named(effect, step.master)
                 self._check_final(effect, step.master.state.term)
                 member = self.member(place)
                 if effect.message not in member.inbox:  # hearing it twice at once changes nothing
                     self.set_member(place, inbox=(*member.inbox, effect.message))
             else:
                 self.break_stream(place)
+
+    def _check_named(self, effect: Send, master: masters.GroupMaster) -> None:
+        """I11: what relies on the head is said once the folder's file HEAD names it."""
+        message, head = effect.message, master.naming
+        if head and (isinstance(message, GroupEnded) or (isinstance(message, OfferAnswered) and message.manifest)):
+            self.blame(f"I11: {type(message).__name__}, and HEAD does not name {head}")
 
     def _check_final(self, effect: Send, term: int) -> None:
         """I6: END follows the record that the final hook has run, after which a leading master has it run no more."""

@@ -13,6 +13,7 @@ from master.api.positions import PositionSet
 from master.group import group_events
 from master.job.domain.durable_records import DurableWrite, Instant, MemberKey, SwapHead
 from master.job.domain.job_events import (
+    HeadNamed,
     ManifestWritten,
     Persisted,
     PersistRefused,
@@ -36,6 +37,8 @@ def master_changes(setting: GroupSetting, world: GroupWorld) -> Iterator[Change]
         yield Change(f"master's {type(master.writes[0]).__name__} is answered", _write)
     if master.manifests:
         yield Change(f"manifest of {master.manifests[0].state} is written", write_manifest)
+    if master.naming:
+        yield Change(f"HEAD names {master.naming}", name_head)
     yield Change("a new master TAKES OVER", _take_over, "take_over")
     if master.has_stepped_down:
         yield Change("the master has stepped down, another one leads", _take_over)
@@ -211,3 +214,9 @@ def write_manifest(draft: GroupDraft) -> None:
         master=replace(master, manifests=tuple(rest)), storage=(*draft.world.storage, first)
     )
     draft.master_handles(ManifestWritten(manifest=first.id), term=master.state.term)
+
+
+def name_head(draft: GroupDraft) -> None:
+    master = draft.world.master
+    assert master.naming is not None
+    draft.master_handles(HeadNamed(manifest=master.naming), term=master.state.term)

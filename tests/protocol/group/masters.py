@@ -12,11 +12,11 @@ from typing import assert_never
 
 from master import group
 from master.api.checkpoints.manifest import Manifest
-from master.api.identities import Term
+from master.api.identities import ManifestId, Term
 from master.api.positions import PositionSet
 from master.group.group_events import GroupCoreEvent, GroupDeadline
 from master.group.group_state import GroupState, GroupTurn
-from master.job.domain.durable_records import Durable, DurableWrite, Instant, RecordQuarantine
+from master.job.domain.durable_records import Durable, DurableWrite, Instant, RecordQuarantine, SwapHead
 from master.job.domain.effects import (
     AnswerServers,
     CloseStream,
@@ -29,6 +29,7 @@ from master.job.domain.effects import (
     WriteManifest,
 )
 from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import HeadNamed, Persisted
 from tests.protocol.interning import RememberedOf, Unique, hashed_once
 
 NOW = Instant(1_000_000_000_000)
@@ -42,6 +43,7 @@ class GroupMaster:
     state: GroupState
     writes: tuple[DurableWrite, ...] = ()
     manifests: tuple[Manifest, ...] = ()
+    naming: ManifestId | None = None  # the head that the folder's file HEAD does not name yet
     searches: int = 0
     has_stepped_down: bool = False
 
@@ -49,7 +51,9 @@ class GroupMaster:
         """Kept; of the state it is its identity, as `states` has one object for equal ones."""
         known = vars(self)
         if "_hash" not in known:
-            known["_hash"] = hash((id(self.state), self.writes, self.manifests, self.searches, self.has_stepped_down))
+            known["_hash"] = hash(
+                (id(self.state), self.writes, self.manifests, self.naming, self.searches, self.has_stepped_down)
+            )
         return int(known["_hash"])
 
 
@@ -79,6 +83,11 @@ def started(config: JobConfig, etcd: GroupEtcd) -> GroupMasterStep:
 @lru_cache(maxsize=1 << 16)  # the same few masters meet the same few events in most states
 def handled(master: GroupMaster, event: GroupCoreEvent, now: Instant = NOW) -> GroupMasterStep:
     step = group.handle(master.state, event, now)
+    match event:
+        case Persisted(write=SwapHead(manifest=manifest)):
+            master = replace(master, naming=manifest)
+        case HeadNamed():
+            master = replace(master, naming=None)
     return _carried_out(replace(master, state=states.same(_timeless(step.state))), step.effects)
 
 

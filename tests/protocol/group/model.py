@@ -10,6 +10,7 @@ I7  after a user's restore no head holds work of the lineage that was given up
 I8  nobody has done a step after the one that a script ended training with, once head holds it, or all scripts ask it
 I9  a script that hangs, and that the master holds for lost, is in no record until it comes back
 I10 no head is of replicas that one script has made differ from the others
+I11 a checkpoint is acknowledged, and END is said, once the folder's file HEAD names it
 
 The cores' own checks are asked, too.  Of a job that has `begun`, what adds nothing but interleavings happens at once
 (`prompt`).

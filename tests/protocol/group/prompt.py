@@ -59,6 +59,8 @@ def happen(draft: GroupDraft) -> None:
         _report(draft, place)
     if draft.world.master.manifests:
         master_changes.write_manifest(draft)
+    if draft.world.master.naming:
+        master_changes.name_head(draft)
 
 
 def _connect(draft: GroupDraft, place: int, core: MemberState) -> None:

@@ -35,7 +35,14 @@ from master.job.domain.durable_records import (
 )
 from master.job.domain.effects import Persist, Send, WriteManifest
 from master.job.domain.job_config import JobConfig
-from master.job.domain.job_events import ManifestWritten, MessageReceived, Persisted, PersistRefused, StreamBroken
+from master.job.domain.job_events import (
+    HeadNamed,
+    ManifestWritten,
+    MessageReceived,
+    Persisted,
+    PersistRefused,
+    StreamBroken,
+)
 
 SPEC = DatasetSpec(name="digits", size=40, epochs=2, batch_size=8)
 STEPS = total_steps(SPEC)
@@ -49,7 +56,10 @@ def key(name: str, process: int = 1) -> MemberKey:
 
 @dataclass
 class GroupDriver:
-    """One master after another over one store; `writes_go_through` holds the store's answers back."""
+    """One master after another over one store.
+
+    Without `writes_go_through` the store's answers are held back, without `names_head` the folder's file HEAD is.
+    """
 
     config: JobConfig = CONFIG
     spec: DatasetSpec = SPEC
@@ -57,6 +67,7 @@ class GroupDriver:
     now: Instant = field(default=Instant(0))
     manifests: dict = field(default_factory=dict)
     writes_go_through: bool = True
+    names_head: bool = True
     held_back: list = field(default_factory=list)
     sent: list = field(default_factory=list)
     effects: list = field(default_factory=list)
@@ -162,6 +173,8 @@ class GroupDriver:
                 done = self.store(write)
                 event = Persisted(write=write) if done else PersistRefused(write=write, reason="another value")
                 self._follow(group.handle(self.state, event, self.now))
+                if done and self.names_head and isinstance(write, SwapHead):
+                    self._follow(group.handle(self.state, HeadNamed(manifest=write.manifest), self.now))
             case WriteManifest(manifest=manifest):
                 self.manifests[manifest.id] = manifest
                 self._follow(group.handle(self.state, ManifestWritten(manifest=manifest.id), self.now))

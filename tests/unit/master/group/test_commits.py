@@ -14,7 +14,15 @@ from master.api.messages.generations import CopyFailed, CopyWanted, GroupEnded, 
 from master.api.messages.to_members import OfferAnswered, Refused
 from master.api.positions import PositionSet
 from master.job.domain.durable_records import SECOND
-from tests.unit.master.group.group_driver import SPEC, STEPS, offer_of, registration, training
+from master.job.domain.job_events import HeadNamed
+from tests.unit.master.group.group_driver import (
+    SPEC,
+    STEPS,
+    broken_number,
+    offer_of,
+    registration,
+    training,
+)
 
 
 def answer_of(answers):
@@ -286,3 +294,40 @@ def test_status_adds_up():
     assert (places.committed, places.done, places.total) == (16, 16, 80)
     assert places.todo + places.done + places.committed + places.quarantined == places.total
     assert (status.generation, status.group_step, status.members[0].group_phase) == (1, 4, "compute")
+
+
+def test_members_come_and_go_while_head_cannot_be_written():
+    """A folder that hangs held back the store's answer, and with it each record: a trainer's loss stopped the group."""
+    driver, (first, second) = training("t0", "t1", step=3)
+    driver.names_head = False
+    driver.offer(first, 3, 1)
+    driver.say(second, Leave(reason="done"))
+    assert broken_number(driver, first) == 1
+    driver.report(first, 1, StateId(lineage=Lineage(1), generation=1, step=3))
+    assert (driver.record.number, driver.names()) == (2, ["t0"])
+    assert driver.record.head.manifest == driver.durable.head.id
+
+
+def test_a_checkpoint_is_acknowledged_once_head_names_it():
+    """What is acknowledged survives the loss of the store; the newest stamp of an offer is what is answered (87)."""
+    driver, (first,) = training("t0", step=3)
+    driver.names_head = False
+    assert driver.offer(first, 3, 1) == []
+    assert driver.offer(first, 3, 1, offer=2) == []
+    assert driver.offer(first, 4, 1) == [], "nor is another one committed meanwhile"
+    head = driver.durable.head.id
+    driver.feed(HeadNamed(manifest=head))
+    assert answer_of(driver.told(OfferAnswered, first)) == OfferAnswered(offer=2, manifest=head)
+    driver.names_head = True
+    assert answer_of(driver.offer(first, 4, 1)).manifest == driver.durable.head.id != head
+
+
+def test_the_end_is_said_once_head_names_the_last_checkpoint():
+    """Who has no store resumes from HEAD, so the job would train again what it has said to be done."""
+    driver, (first,) = training("t0", step=STEPS)
+    driver.names_head = False
+    driver.offer(first, STEPS, 1)
+    assert (driver.told(GroupEnded, first), group.status(driver.state, driver.now).phase) == ([], JobPhase.COMMITTING)
+    driver.feed(HeadNamed(manifest=driver.durable.head.id))
+    assert driver.told(GroupEnded, first)
+    assert group.status(driver.state, driver.now).phase is JobPhase.COMPLETE
