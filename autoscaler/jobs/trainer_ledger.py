@@ -240,7 +240,7 @@ def _with_entry(record: TrainerRecord, entry: TrainerEntry, context: _Context) -
 EXCUSING_PHASES: Final = frozenset(JobPhase) - {JobPhase.TRAINING}
 """It starts, restores, commits, saves or is over: no batch is to be expected of any trainer."""
 
-EXCUSED_IN_GROUP: Final = frozenset({GroupPhase.SYNC, GroupPhase.TRANSFER, GroupPhase.DONE})
+EXCUSED_IN_GROUP: Final = frozenset({GroupPhase.SYNC, GroupPhase.TRANSFER, GroupPhase.RESTORE, GroupPhase.DONE})
 """The group changes, or is done."""
 
 IN_SCRIPT: Final = frozenset({GroupPhase.SCRIPT, GroupPhase.UNREADY})

@@ -67,6 +67,7 @@ class Replica:
     moved_at: Instant = _START  # since then it has not shown that it moves
     window_ends: Instant | None = None  # set while its stream is broken
     is_lost: bool = False  # for the group: silent for too long; it comes back once its script asks for a step
+    was_silent: bool = False  # lost, and nothing was heard of it: it comes back as soon as it is heard
     owes_request: bool = False  # its step was dropped in the middle: its script is to ask for a step soon
     leaves_by: Instant | None = None  # it wants to leave, and ends at this instant whatever happens
     leave_step: int = 0  # a checkpoint of this step makes up for it (rule 83)
@@ -198,6 +199,8 @@ class GroupState:
     synced: int = 0  # the newest generation whose sync is known to be over
     broken: int = 0  # the newest generation that this master has broken (rule 74)
     broken_at: Instant = _START
+    heard_at: Instant = _START  # some member concerned was heard last
+    heard_again: Instant = _START  # the first one was heard after nobody had been for a while
     largest: int = 0  # of all generations that were heard of (rule 64)
     writing: DurableWrite | None = None  # the one change of head, lineage or generation under way
     members: FrozenMap[MemberName, Replica] = NO_REPLICAS

@@ -25,9 +25,12 @@ SILENT_STEPS: Final = 10  # median steps
 SILENT_REPORTS: Final = 4  # reports that a process alone owes, or one in its script or its compiler
 SILENT_REPORTS_IN_STEP: Final = 2  # and one that all others wait for in a usual step
 LOADING_NS: Final = 600 * SECOND
-"""How long a member that lives and reports may wait for its data loader, while the others wait for it."""
-_WAITING: Final = frozenset({GroupPhase.REDUCE, GroupPhase.SYNC})
-_BUSY: Final = frozenset({GroupPhase.COMPUTE, GroupPhase.WARM_UP, GroupPhase.LOAD, GroupPhase.SCRIPT})
+"""How long a member that lives and reports may wait for its data or its replica, while the others wait for it."""
+_WAITING: Final = frozenset({GroupPhase.REDUCE, GroupPhase.SYNC, GroupPhase.DONE})
+_BUSY: Final = frozenset(
+    {GroupPhase.COMPUTE, GroupPhase.WARM_UP, GroupPhase.LOAD, GroupPhase.SCRIPT, GroupPhase.RESTORE}
+)
+_FETCHES: Final = frozenset({GroupPhase.LOAD, GroupPhase.RESTORE})
 _LONG: Final = frozenset({GroupPhase.WARM_UP, GroupPhase.SCRIPT})
 IN_SCRIPT: Final = _BUSY | {GroupPhase.UNREADY}
 
@@ -83,8 +86,20 @@ def _is_ready(replica: Replica) -> bool:
 def lose(turn: GroupTurn, replica: Replica) -> None:
     """The member is lost; it stays known, and comes back once its script asks for a step (rules 75, 92)."""
     if not replica.is_lost:
-        turn.put(replica, is_lost=True)
+        turn.put(replica, is_lost=True, was_silent=turn.now - replica.heard_at >= _cut_off_ns(turn.state))
         count_loss(turn, replica)
+
+
+def hear(turn: GroupTurn, replica: Replica) -> Replica:
+    """Something was heard of the member: one that was lost since nothing was heard of it is lost no more (ADR 0308)."""
+    state, roster = turn.state, turn.state.roster
+    if replica.key in roster.listed or replica.key in roster.before:
+        is_again = turn.now - state.heard_at >= _cut_off_ns(state)
+        turn.change(heard_at=turn.now, heard_again=turn.now if is_again else state.heard_again)
+    if not (replica.is_lost and replica.was_silent):
+        return replica
+    turn.change(counted=tuple(one for one in state.counted if one[0] != replica.key))
+    return turn.put(replica, is_lost=False, was_silent=False, moved_at=turn.now, heard_at=turn.now)
 
 
 def count_loss(turn: GroupTurn, replica: Replica) -> None:
@@ -115,7 +130,11 @@ def leave(turn: GroupTurn, replica: Replica) -> None:
 
 
 def silences(state: GroupState) -> Iterator[tuple[Instant, Replica]]:
-    """(instant, member): unless it moves until then, the member is lost for the group."""
+    """(instant, member): unless it moves until then, the member is lost for the group.
+
+    While nobody of a generation that trains is heard, this master's own link is to blame: nobody is lost then, nor for
+    two reports after the first one is heard again.
+    """
     current = state.current
     if current is None or state.failed or state.is_complete:
         return
@@ -133,9 +152,16 @@ def silences(state: GroupState) -> Iterator[tuple[Instant, Replica]]:
     by_generation: dict[int, list[Replica]] = {}
     for one in here:
         by_generation.setdefault(one.generation, []).append(one)
+    heard_until = state.heard_at + state.config.report_every_ns
+    heard_from = state.heard_again + _cut_off_ns(state)
     for number, members in by_generation.items():
-        if number and len(members) > 1:
-            yield from _silences_in(state, members, usual_ns)
+        silent = _silences_in(state, members, usual_ns) if number and len(members) > 1 else ()
+        yield from ((Instant(max(at, heard_from)), one) for at, one in silent if at <= heard_until)
+
+
+def _cut_off_ns(state: GroupState) -> int:
+    """So long nothing is heard of a member, or of any: it says nothing, or this master is cut off from all."""
+    return SILENT_REPORTS_IN_STEP * state.config.report_every_ns
 
 
 def _silence_in_a_break(state: GroupState, one: Replica, usual_ns: int, *, has_survivor: bool) -> Instant:
@@ -180,7 +206,7 @@ def _silences_in(state: GroupState, members: list[Replica], usual_ns: int) -> It
             is_last = contributed[_step(one)] == len(members) - 1 and _is_in_usual_step(state, one)
             is_awaited = one.owes_request and one.phase is GroupPhase.SCRIPT
             held_ns = usual_ns if is_last or is_awaited else _longest_ns(state, usual_ns)
-            if one.phase is GroupPhase.LOAD:
+            if one.phase in _FETCHES:
                 held_ns = max(held_ns, LOADING_NS)
             at = min(at, max(one.moved_at, others_moved) + held_ns)
         yield Instant(at), one
@@ -223,9 +249,12 @@ def is_silent_at(state: GroupState, key: MemberKey, now: Instant) -> bool:
 def _limit_ns(state: GroupState, one: Replica, usual_ns: int) -> int:
     """Longest silence of a member: `usual_ns`, and long in its script and where it may compile.
 
-    That is in the first step of a generation, and in one of a size that is new to its process.
+    That is in the first step of a generation, and in one of a size that is new to its process.  Who takes, loads or
+    restores a replica may keep its process from a few reports.
     """
-    is_compiling = one.phase in (GroupPhase.COMPUTE, GroupPhase.TRANSFER) and not _has_stepped(one)
+    if one.phase in (GroupPhase.TRANSFER, GroupPhase.RESTORE):
+        return max(usual_ns, SILENT_REPORTS * state.config.report_every_ns)
+    is_compiling = one.phase is GroupPhase.COMPUTE and not _has_stepped(one)
     return _longest_ns(state, usual_ns) if is_compiling or one.phase in _LONG else usual_ns
 
 

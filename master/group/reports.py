@@ -47,6 +47,7 @@ def handle_register(turn: GroupTurn, said: RegisterReplica) -> None:
     if before and before.key != key:
         membership.remove(turn, before, is_over=True)
         before = None
+    before = before and membership.hear(turn, before)
     fresh = before or Replica(key=key, ordinal=said.ordinal, address=said.address, moved_at=turn.now)
     left = max(fresh.left, said.left)
     replica = turn.put(
@@ -93,6 +94,7 @@ def handle_left(turn: GroupTurn, replica: Replica, said: LeftGeneration) -> None
 
     A process answers BROKEN whatever its script does, so who was lost in its script's code stays lost (rule 75).
     """
+    replica = membership.hear(turn, replica)
     is_in_script = replica.phase in membership.IN_SCRIPT
     owes_request = replica.owes_request or membership.owes_request(turn.state, replica, now_at=said.state)
     left = max(replica.left, said.left)
@@ -121,6 +123,7 @@ def handle_progress(turn: GroupTurn, replica: Replica, said: GroupProgress) -> N
     worked = said.state is not None and said.generation > 0 and said.state.generation == said.generation
     waited_ns = int(min(max(0.0, said.reducing_s), MOST_STEP_S) * SECOND)
     known, before = replica, turn.state
+    replica = membership.hear(turn, replica)
     replica = turn.put(
         replica,
         generation=generation,

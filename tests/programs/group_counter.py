@@ -4,7 +4,8 @@ FOLDER has a folder `sockets` of mode 0700 and the checkpoints; the result is NA
 a position that kills whoever reads it; with the file `raises` the script raises first.  With the file `hook` there is
 a final hook: it adds a line to `hooked`, kills its process if that is the first line, and else ends once the file
 `saved` is there.  Whoever finds the file `evaluate` between two steps removes it and evaluates for a while.  Trainer 1
-hangs in its step while the file `hang-1` is there, and so on.  With the file `compiles-1` trainer 1 takes long over the
+hangs in its step while the file `hang-1` is there, and so on.  With the file `restores-1` it
+hangs as it takes a replica, while that is there.  With the file `compiles-1` trainer 1 takes long over the
 first step in which it has records.  With the file `large` the replica is large enough for
 shards.
 """
@@ -40,6 +41,7 @@ class Counter:
     """The replica: a count of each record, beside weights whose first values are this process's own."""
 
     layout = "counts-50"
+    restoring: Path  # it hangs while this is there
 
     def __init__(self) -> None:
         self.counts = np.zeros(DATASET.size, dtype=np.int64)
@@ -53,6 +55,8 @@ class Counter:
         self.weights += update / share.records
 
     def restore(self, captured: CapturedState) -> None:
+        while self.restoring.exists():
+            time.sleep(PAUSE_S)
         self.counts[:] = captured.arrays["counts"]
         self.weights[:] = captured.arrays["weights"]
 
@@ -160,6 +164,7 @@ class PoisonError(Exception):
 
 def main(folder: Path, master: str, ordinal: int) -> None:
     replica = LargeCounter() if (folder / "large").exists() else Counter()
+    replica.restoring = folder / f"restores-{ordinal}"
     with open_session(variables_of(folder, master, ordinal)) as session:
         session.replicate(replica)
         if (folder / "hook").exists():

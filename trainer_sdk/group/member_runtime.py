@@ -113,6 +113,7 @@ class MemberRuntime:
             if isinstance(work, FinishScript):
                 return work.finish
             self._work.carry_out(work)
+            shell.tell_ready()
 
     def all_reduce(self, array: HostArray, *, dtype: str = "") -> None:
         """The array becomes the sum over all ranks, in place; in the same order at all ranks.
@@ -257,6 +258,7 @@ class MemberRuntime:
             if isinstance(work, TakeCopy):
                 copy = work.number
             self._work.carry_out(work)
+            shell.tell_ready()
 
     def _wait_for_commit(self, began_s: float, *, is_writing: bool) -> float:
         """Waits for a change; the time since which the master is waited for.  Raises MasterUnavailableError.

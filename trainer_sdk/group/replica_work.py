@@ -73,7 +73,8 @@ class ReplicaWork:
             case TakeCopy():
                 self._take_copy(task)
             case TakeDigest(state=state):
-                digests = self._replica.digests() if isinstance(self._replica, ComparableReplica) else {}
+                with self._shell.times.working():
+                    digests = self._replica.digests() if isinstance(self._replica, ComparableReplica) else {}
                 self._shell.handle(DigestTaken(digest=digest_of(state, digests)))
             case GatherStates() | SendState() | ReceiveState() | CompareReplicas():
                 try:
@@ -91,7 +92,8 @@ class ReplicaWork:
 
     def _load(self, task: LoadHead) -> None:
         head = task.head
-        loaded = read_copy(self._storage, head.files)
+        with self._shell.times.working():
+            loaded = read_copy(self._storage, head.files)
         if replace(loaded.state, is_stopped=head.state.is_stopped) != head.state:  # more epochs end a stop
             raise CheckpointError(head.files[0].name, f"is at {loaded.state}, not at {head.state}")
         self._restore(loaded.captured, StateTaken(number=task.number, state=head.state, skipped=loaded.skipped))
@@ -102,7 +104,8 @@ class ReplicaWork:
                 entries = group.all_gather(encode_entry(entry), MAX_ENTRY_BYTES)
                 self._shell.handle(StatesGathered(number=number, entries=tuple(map(decode_entry, entries))))
             case SendState(number=number, to=to):
-                captured = check_captured(self._replica.capture())
+                with self._shell.times.working():
+                    captured = check_captured(self._replica.capture())
                 group.begin_sending(to, stream_pieces(captured))
                 self._shell.handle(StateCaptured(number=number))
             case ReceiveState(number=number, source=source):
@@ -119,7 +122,8 @@ class ReplicaWork:
 
     def _restore(self, captured: CapturedState, taken: StateTaken) -> None:
         try:
-            self._replica.restore(captured)
+            with self._shell.times.working():
+                self._replica.restore(captured)
         except BaseException:
             self._shell.handle(ReplicaTorn())
             raise
@@ -132,10 +136,11 @@ class ReplicaWork:
             self._give_up(task)
             return
         replica = self._replica
-        if task.shards > 1 and isinstance(replica, ShardedReplica):
-            part = replica.capture_shard(task.shard, task.shards)
-        else:
-            part = shard_of(replica.capture(), task.shard, task.shards)
+        with self._shell.times.working():
+            if task.shards > 1 and isinstance(replica, ShardedReplica):
+                part = replica.capture_shard(task.shard, task.shards)
+            else:
+                part = shard_of(replica.capture(), task.shard, task.shards)
         self._shell.handle(CopyTaken(work=task))
         self._writer = threading.Thread(target=self._write_copy, args=(task, part), name="edl-copy", daemon=True)
         self._writer.start()

@@ -30,6 +30,7 @@ class StepTimes:
         self._is_loading = False
         self._reducing_since_s: float | None = None
         self._is_in_script = True
+        self._is_working = False
         self._steps_begun, self._began_s = 0, 0.0
         self._share: StepShare | None = None
         self.is_in_step = False  # from `begin` to the first `end`
@@ -51,6 +52,15 @@ class StepTimes:
             yield
         finally:
             self._is_in_script = True
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """The script's thread loads, copies, digests or restores the replica, and may hang in that, too."""
+        self._is_working = True
+        try:
+            yield
+        finally:
+            self._is_working = False
 
     @contextmanager
     def reducing(self) -> Iterator[None]:
@@ -115,6 +125,7 @@ class StepTimes:
             reducing_s=0.0 if since_s is None else max(0.0, monotonic() - since_s),
             is_loading=self._is_loading,
             is_in_script=self._is_in_script,
+            is_working=self._is_working,
             is_in_step=self.is_in_step,
             is_size_new=self._share is not None and len(self._share.positions) not in self._sizes,
             steps_begun=self._steps_begun,

@@ -78,13 +78,14 @@ class GroupPhase(StrEnum):
     OUT = "out"  # in no generation: its script waits for a step
     UNREADY = "unready"  # in no generation, and in the script's code, which has not asked for a step since (rule 75)
     SYNC = "sync"  # all members compare their states
-    TRANSFER = "transfer"  # a state is sent or received
+    TRANSFER = "transfer"  # a state is received: waits for the member that sends it
+    RESTORE = "restore"  # in a sync or transfer, and loads, copies or restores its replica: waits for no other member
     COMPUTE = "compute"  # in a step, before its collectives or between them
     WARM_UP = "warm_up"  # as COMPUTE, of a number of records that this process has not trained before: it may compile
     LOAD = "load"  # in a step, and waits for its data loader
     REDUCE = "reduce"  # in a step's collectives: waits for other members
     SCRIPT = "script"  # in the script's code outside a step: it applies one, evaluates, or has not heard of a sync yet
-    DONE = "done"  # all steps are done; waits for the end
+    DONE = "done"  # all steps are done; waits for the last copy and the end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,11 +157,18 @@ class GroupDraft:
                 return master.state
         return None
 
-    def master_handles(self, event: MasterEvent, *, term: int | None = None, now: Instant = masters.NOW) -> None:
+    def master_handles(
+        self,
+        event: MasterEvent,
+        *,
+        term: int | None = None,
+        now: Instant = masters.NOW,
+        heard: MasterEvent | None = None,
+    ) -> None:
         """The master of this term, the leader if none is given, handles the event, if it is still there."""
         for master in (self.world.master, *self.world.old_masters):
             if term in (None, master.state.term):
-                self.take_master_step(masters.handled(master, event, now))
+                self.take_master_step(masters.handled(master, event, now, heard))
                 return
 
     def put_master(self, master: masters.GroupMaster) -> None:

@@ -15,6 +15,7 @@ from master.job.domain.durable_records import DurableWrite, Instant, MemberKey, 
 from master.job.domain.job_events import (
     HeadNamed,
     ManifestWritten,
+    MessageReceived,
     Persisted,
     PersistRefused,
     ReclaimWindowEnded,
@@ -23,12 +24,14 @@ from master.job.domain.job_events import (
 from tests.protocol import masters as plain_masters
 from tests.protocol.group import masters
 from tests.protocol.group.change import Change, content_of
-from tests.protocol.group.draft import GroupDraft
+from tests.protocol.group.draft import GroupDraft, member_step
 from tests.protocol.group.masters import GroupEtcd
+from tests.protocol.group.member_changes import report_of
 from tests.protocol.group.settings import GroupSetting
 from tests.protocol.group.world import ASTRAY, Bits, GroupWorld, Presence, without_astray
+from trainer_sdk.group.core.member_events import TellMaster
 
-IN_OWN_CODE: Final = (GroupPhase.COMPUTE, GroupPhase.WARM_UP, GroupPhase.LOAD, GroupPhase.SCRIPT)
+IN_OWN_CODE: Final = (GroupPhase.COMPUTE, GroupPhase.WARM_UP, GroupPhase.LOAD, GroupPhase.SCRIPT, GroupPhase.RESTORE)
 
 
 def master_changes(setting: GroupSetting, world: GroupWorld) -> Iterator[Change]:
@@ -53,8 +56,8 @@ def master_changes(setting: GroupSetting, world: GroupWorld) -> Iterator[Change]
 
 
 def _deadline_changes(world: GroupWorld, at: Instant, deadline: group_events.GroupDeadline) -> Iterator[Change]:
-    def act(draft: GroupDraft) -> None:
-        draft.master_handles(deadline, now=at)
+    def act(draft: GroupDraft, heard: MessageReceived | None = None) -> None:
+        draft.master_handles(deadline, now=masters.LATER if heard else at, heard=heard)
 
     label = type(deadline).__name__
     match deadline:
@@ -79,7 +82,7 @@ def _deadline_changes(world: GroupWorld, at: Instant, deadline: group_events.Gro
             yield Change(label, act, "suspect" if is_late else "")
 
 
-def _loss(world: GroupWorld, key: MemberKey, label: str, act: Callable[[GroupDraft], None]) -> Change:
+def _loss(world: GroupWorld, key: MemberKey, label: str, act: Callable[..., None]) -> Change:
     """No suspicion where the process is dead, or its script hangs."""
     for place, member in enumerate(world.members):
         if member.core and member.core.incarnation == key.incarnation and member.presence is Presence.HERE:
@@ -89,14 +92,21 @@ def _loss(world: GroupWorld, key: MemberKey, label: str, act: Callable[[GroupDra
     return Change(label, act)
 
 
-def _lose_hanging(draft: GroupDraft, place: int, act: Callable[[GroupDraft], None]) -> None:
-    """The master holds a script that hangs for lost; I9 counts from here on if it knows where the script is."""
-    core = draft.member(place).core
+def _lose_hanging(draft: GroupDraft, place: int, act: Callable[[GroupDraft, MessageReceived], None]) -> None:
+    """The master holds a script that hangs for lost, whose process reports till then.
+
+    Only if others wait for it.  I9 counts from here on if the master knows where the script is.
+    """
+    member = draft.member(place)
+    core = member.core
     assert core is not None
     known = draft.world.master.state.members.get(core.name)
-    if known is not None and known.phase in IN_OWN_CODE:
+    (report,) = [one.message for one in member_step(core, report_of(member)).effects if isinstance(one, TellMaster)][:1]
+    key = MemberKey(name=core.name, incarnation=core.incarnation)
+    act(draft, MessageReceived(sender=key, message=report))
+    lost = draft.world.master.state.members.get(core.name)
+    if known is not None and known.phase in IN_OWN_CODE and lost is not None and lost.is_lost:
         draft.set_member(place, is_left_behind=True)
-    act(draft)
 
 
 def _write(draft: GroupDraft) -> None:

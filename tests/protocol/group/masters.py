@@ -33,7 +33,8 @@ from master.job.domain.job_events import HeadNamed, Persisted
 from tests.protocol.interning import RememberedOf, Unique, hashed_once
 
 NOW = Instant(1_000_000_000_000)
-_HEARD = ("heard_at", "moved_at")
+LATER = Instant(2 * NOW)
+"""When some member is heard last: any other one may be silent at any time, and not the link to the master."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,12 @@ def started(config: JobConfig, etcd: GroupEtcd) -> GroupMasterStep:
 
 
 @lru_cache(maxsize=1 << 16)  # the same few masters meet the same few events in most states
-def handled(master: GroupMaster, event: GroupCoreEvent, now: Instant = NOW) -> GroupMasterStep:
+def handled(
+    master: GroupMaster, event: GroupCoreEvent, now: Instant = NOW, heard: GroupCoreEvent | None = None
+) -> GroupMasterStep:
+    """`heard`: a message that comes right before the event, a deadline, at the same instant."""
+    if heard is not None:
+        master = replace(master, state=group.handle(master.state, heard, now).state)
     step = group.handle(master.state, event, now)
     match event:
         case Persisted(write=SwapHead(manifest=manifest)):
@@ -123,6 +129,8 @@ def _timeless(state: GroupState) -> GroupState:
         state,
         members=members,
         broken_at=NOW if state.broken_at else Instant(0),
+        heard_at=LATER,
+        heard_again=NOW,
         gather_ends=None if state.gather_ends is None else Instant(NOW + 1),
         reclaim_ends=None if state.reclaim_ends is None else Instant(NOW + state.config.reconnect_window_ns),
         pace=replace(

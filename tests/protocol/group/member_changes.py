@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from master.api.positions import EMPTY
 from master.job.domain.frozen_map import FrozenMap
@@ -30,6 +31,20 @@ from trainer_sdk.group.core.member_events import (
 )
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState, rank_in
 
+_REPORTS: Final = {
+    (hangs, works): ReportRequested(is_in_script=hangs and not works, is_working=hangs and works, metrics=FrozenMap())
+    for hangs in (False, True)
+    for works in (False, True)
+}
+"""One object for equal ones."""
+
+
+def report_of(member: Member) -> ReportRequested:
+    """What it is asked to report; a script that hangs does so in the work on its replica where that is due."""
+    core = member.core
+    is_at_work = core is not None and core.phase is MemberPhase.TRANSFER
+    return _REPORTS[member.is_hanging, is_at_work]
+
 
 def stream_changes(place: int, member: Member, *, has_reports: bool) -> Iterator[Change]:
     core = member.core
@@ -54,7 +69,7 @@ def stream_changes(place: int, member: Member, *, has_reports: bool) -> Iterator
         yield Change("master hears", arrive, heard=member.outbox[0])
     repeats_offer = core.copy is not None and core.copy.file is not None and not member.outbox  # rule 87
     if (has_reports or repeats_offer) and core.is_registered and core.phase is not MemberPhase.GONE:
-        report = ReportRequested(is_in_script=member.is_hanging, metrics=FrozenMap())
+        report = report_of(member)
         yield Change(f"trainer {place} reports", lambda draft: draft.tell(place, report))
 
 
@@ -86,10 +101,12 @@ def script_changes(world: GroupWorld, place: int, member: Member, core: MemberSt
             yield from _take_changes(world, place, work, core)
         case SendState():
             yield Change(f"{name} captures its state", lambda draft: member_acts.capture(draft, place, work, core))
+            yield Change(f"{name} HANGS as it captures", lambda d: d.set_member(place, is_hanging=True), "hang")
         case CompareReplicas():
             yield from _compare_changes(world, place, work, core)
         case TakeCopy():
             yield Change(f"{name} copies {work.state}", lambda draft: member_acts.copy(draft, place, work))
+            yield Change(f"{name} HANGS as it copies", lambda d: d.set_member(place, is_hanging=True), "hang")
         case GiveStep(share=share):
             group = world.group(share.generation, core.incarnation)
             if group is not None and not any(group.left):
@@ -122,6 +139,7 @@ def has_last_words(group: Collectives, core: MemberState) -> bool:
 
 def _take_changes(world: GroupWorld, place: int, work: ReceiveState | LoadHead, core: MemberState) -> Iterator[Change]:
     name = f"trainer {place}"
+    yield Change(f"{name} HANGS as it takes {core.transfer}", lambda d: d.set_member(place, is_hanging=True), "hang")
     if isinstance(work, LoadHead):
         yield Change(f"{name} loads the head", lambda draft: member_acts.load(draft, place, work))
         return

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from master.api.messages.generations import CopyWanted, GroupPhase, ReplicaRegistered
 from master.api.messages.to_members import Declared, OfferAnswered
-from master.job.domain.frozen_map import FrozenMap
 from tests.protocol.group import master_changes, member_acts
 from tests.protocol.group.change import Change
 from tests.protocol.group.draft import GroupDraft, work_of
+from tests.protocol.group.member_changes import report_of
 from tests.protocol.group.world import GroupWorld, Presence
 from trainer_sdk.group.core.member_events import (
     GatherStates,
     GroupConnected,
-    ReportRequested,
     SendState,
 )
 from trainer_sdk.group.core.member_state import MemberPhase, MemberState, rank_in
 
-REPORTS = tuple(ReportRequested(is_in_script=is_hanging, metrics=FrozenMap()) for is_hanging in (False, True))
 AT_ONCE = (ReplicaRegistered, Declared, OfferAnswered, CopyWanted)
 
 
@@ -99,17 +97,22 @@ def _is_reported(world: GroupWorld, phase: MemberPhase) -> bool:
 def _report(draft: GroupDraft, place: int) -> None:
     """At a boundary, where it waits for one that has stopped, and in no generation whether its script asks for a step.
 
-    Only what the master of its stream does not know of.
+    Only what the master of its stream does not know of; anywhere while a script hangs, so that it is known who waits.
     """
     member = draft.member(place)
     core = member.core
-    if core is None or not core.is_registered or not _is_reported(draft.world, core.phase):
+    if core is None or not core.is_registered or core.phase is MemberPhase.GONE:
+        return
+    if any(one.is_hanging for one in draft.world.members):
+        draft.tell(place, report_of(member))
+        return
+    if not _is_reported(draft.world, core.phase):
         return
     state = draft.master_state(member.link)
     known = state.members.get(core.name) if state else None
     if state is None or known is None:
         return
-    report = REPORTS[member.is_hanging]
+    report = report_of(member)
     if core.phase is MemberPhase.OUT:
         if (known.phase is GroupPhase.UNREADY) != member.is_hanging or (known.is_lost and not member.is_hanging):
             draft.tell(place, report)

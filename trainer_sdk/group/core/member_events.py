@@ -48,6 +48,7 @@ class ReportRequested:
     is_reducing: bool = False  # the script waits in a collective
     is_loading: bool = False  # the script waits for its data loader
     is_in_script: bool = False  # the script has not asked for its next step yet
+    is_working: bool = False  # it has, and its thread loads, copies, digests or restores the replica
     is_in_step: bool = False  # the script has a step in hand, which may be complete already
     is_size_new: bool = False  # this process has trained no such number of records before: the step may compile
     steps_begun: int = 0

@@ -211,10 +211,12 @@ def _progress(state: MemberState, event: ReportRequested) -> GroupProgress:
 
 def _phase(state: MemberState, event: ReportRequested) -> GroupPhase:
     match state.phase:
-        case MemberPhase.OUT if event.is_in_script:
+        case MemberPhase.OUT if event.is_in_script or event.is_working:
             return GroupPhase.UNREADY
         case MemberPhase.OUT | MemberPhase.GONE:
             return GroupPhase.OUT
+        case MemberPhase.SYNC | MemberPhase.TRANSFER if event.is_working:
+            return GroupPhase.RESTORE
         case MemberPhase.SYNC:
             return _phase_before_sync(event) if event.is_in_script else GroupPhase.SYNC
         case MemberPhase.TRANSFER:
@@ -224,7 +226,7 @@ def _phase(state: MemberState, event: ReportRequested) -> GroupPhase:
         case MemberPhase.BOUNDARY | MemberPhase.COMPLETE if event.is_reducing:
             return GroupPhase.REDUCE
         case MemberPhase.BOUNDARY if state.is_all_done:
-            return GroupPhase.DONE
+            return GroupPhase.SCRIPT if event.is_in_script or event.is_working else GroupPhase.DONE
         case MemberPhase.BOUNDARY | MemberPhase.COMPLETE:
             is_given = state.is_step_given or (event.is_in_step and state.phase is MemberPhase.COMPLETE)
             return _phase_in_step(event) if is_given else GroupPhase.SCRIPT

@@ -103,6 +103,25 @@ async def test_script_that_hangs_is_left_behind_for_good(group):
         assert members.processes[1].poll() is None
 
 
+async def test_member_that_hangs_in_a_restore_says_so(group):
+    """Rule 75: its thread has asked for a step, so it was held for one that waits for the others, in any generation."""
+
+    def phase_of(ordinal, status):
+        return next((one.group_phase for one in status.members if one.ordinal == ordinal), "")
+
+    async with group() as members:
+        members.add(2)
+        before = await members.wait_trained(2)
+        (group.folder / "restores-2").touch()
+        members.add()
+        await members.wait_for("the restore", lambda now: phase_of(2, now) == "restore")
+        members.processes[1].kill()
+        await members.wait_for("the sync", lambda now: (phase_of(0, now), phase_of(2, now)) == ("sync", "restore"))
+        (group.folder / "restores-2").unlink()
+        await members.wait_trained(2, above=before.generation)
+        await members.check_exact(0, 2)
+
+
 async def test_script_that_comes_back_joins_again(group):
     """Rules 75, 92: it was slow, and is listed once it asks for a step."""
     async with group() as members:

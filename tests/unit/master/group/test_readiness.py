@@ -44,6 +44,23 @@ def test_hung_script_whose_process_answers_is_not_listed(is_first, phase):
     assert (driver.record.number, driver.names()) == (2, ["t0", "t1"])
 
 
+@pytest.mark.parametrize(("phase", "longest"), [(GroupPhase.RESTORE, 600), (GroupPhase.SCRIPT, 120)])
+def test_member_that_hangs_in_the_runtimes_work_is_left_behind(phase, longest):
+    """A checkpoint on storage that hangs, a copy to a dead GPU: it reports, and was awaited for ever."""
+    driver, (first, hung) = training("t0", "t9")
+    seconds = 0
+    while not broken_number(driver, first) and seconds < longest + 30:
+        seconds += 1
+        driver.progress(hung, 1, 1, phase)
+        driver.progress(first, 1, 1, GroupPhase.REDUCE, median_step_s=0.01)
+        driver.pass_time(1.0)
+    assert longest <= seconds < longest + 30
+    for one in (hung, first):
+        driver.report(one, 1, at(driver, 1))
+        out(driver, one, GroupPhase.UNREADY if one is hung else GroupPhase.OUT)
+    assert (driver.record.number, driver.names()) == (2, ["t0"])
+
+
 def test_hung_script_disturbs_nobody_while_it_hangs():
     """It is neither planned for nor listed in the record after the next loss."""
     driver, (first, second, hung) = hanging("t0", "t1")

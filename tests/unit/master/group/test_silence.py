@@ -32,9 +32,9 @@ def test_last_member_that_has_not_contributed_is_lost_after_ten_median_steps():
     assert stands_still(late, 12, median_s=1.0)
 
 
-@pytest.mark.parametrize("others", [GroupPhase.REDUCE, GroupPhase.SYNC])
+@pytest.mark.parametrize("others", [GroupPhase.REDUCE, GroupPhase.SYNC, GroupPhase.DONE])
 def test_member_in_its_script_has_the_time_of_a_progress_deadline(others):
-    """It evaluates between two epochs, or has not heard of a sync: it reports, and holds nobody back in a step."""
+    """It evaluates, takes the last copy, or has not heard of a sync: it reports, and holds nobody back in a step."""
     evaluates = {"t0": others, "t1": others, "t2": GroupPhase.SCRIPT}
     assert not stands_still(evaluates, 110)
     assert stands_still(evaluates, 130)
@@ -108,8 +108,10 @@ def test_stopped_process_is_lost_two_seconds_after_the_others_wait_for_it(last):
     for one in (first, second):
         driver.progress(one, 1, 3, GroupPhase.REDUCE, median_step_s=0.05, reducing_s=0.9)
     is_kept = last in (GroupPhase.SCRIPT, GroupPhase.WARM_UP)  # a library may keep it from reporting
-    driver.pass_time(3.0 if is_kept else 1.0)
-    assert broken_number(driver, first) == 0
+    for waited_s in range(1, 4 if is_kept else 2):
+        driver.pass_time(1.0)
+        assert broken_number(driver, first) == 0
+        driver.progress(first, 1, 3, GroupPhase.REDUCE, median_step_s=0.05, reducing_s=0.9 + waited_s)
     driver.pass_time(0.2)
     assert broken_number(driver, first) == 1
 
@@ -211,3 +213,82 @@ def test_process_that_says_nothing_after_a_break_is_lost_after_four_reports(last
     driver.pass_time(0.6)
     assert driver.state.try_replica(stopped).is_lost
     assert driver.names() == ["t0"]
+
+
+@pytest.mark.parametrize("phase", [GroupPhase.TRANSFER, GroupPhase.RESTORE])
+def test_joiner_that_is_stopped_while_it_takes_the_state_is_lost_after_four_reports(phase):
+    """It counted as one that compiles: the others stood still for two minutes."""
+    driver, (first, second) = training("t0", "t1")
+    joiner = driver.join("t2")
+    driver.pass_time(1.0)
+    assert driver.names() == ["t0", "t1", "t2"]
+    for one in (first, second):
+        driver.progress(one, 2, 1, GroupPhase.REDUCE, made_in=1, median_step_s=0.1)
+    driver.progress(joiner, 2, 0, phase, state=None, is_synced=False)
+    for _ in range(3):
+        driver.pass_time(1.0)
+        driver.progress(first, 2, 1, GroupPhase.REDUCE, made_in=1, median_step_s=0.1)
+    driver.pass_time(0.9)
+    assert broken_number(driver, first) == 0
+    driver.pass_time(0.2)
+    assert broken_number(driver, first) == 2
+
+
+def hear(driver, generation: int, *members, phase=GroupPhase.REDUCE, step: int = 1) -> None:
+    for one in members:
+        driver.progress(one, generation, step, phase, median_step_s=0.1)
+
+
+def test_master_that_hears_nobody_holds_nobody_for_lost():
+    """Its own link is to blame: the group trained on, and was broken when it healed (rules 75, 91)."""
+    driver, (first, second) = training("t0", "t1")
+    hear(driver, 1, first)
+    driver.pass_time(0.9)
+    hear(driver, 1, second, phase=GroupPhase.COMPUTE)
+    driver.pass_time(300.0)
+    hear(driver, 1, first)
+    driver.pass_time(1.9)
+    assert broken_number(driver, first) == 0, "the other one's report is on its way, too"
+    hear(driver, 1, second)
+    driver.pass_time(0.9)
+    assert broken_number(driver, first) == 0
+
+
+def test_member_that_stays_silent_once_the_others_are_heard_again_is_lost():
+    """A link that heals shows who is gone."""
+    driver, (first, _) = training("t0", "t1")
+    driver.pass_time(300.0)
+    for _ in range(2):
+        hear(driver, 1, first)
+        driver.pass_time(1.0)
+    assert broken_number(driver, first) == 1
+
+
+def test_member_that_is_heard_again_after_a_break_is_waited_for():
+    """It was cut off alone; the first to ask trained the whole global batch, and records of the step were suspects."""
+    driver, (first, second) = training("t0", "t1")
+    while not broken_number(driver, first):
+        hear(driver, 1, first)
+        driver.pass_time(1.0)
+    own = driver.state.try_replica(first).state
+    hear(driver, 1, second, phase=GroupPhase.COMPUTE)
+    driver.report(first, 1, own)
+    driver.progress(first, 0, 1, GroupPhase.OUT, made_in=1)
+    assert driver.record.number == 1
+    driver.report(second, 1, own)
+    assert (driver.record.number, driver.names()) == (2, ["t0", "t1"])
+    assert driver.state.failures.is_clear
+
+
+def test_member_that_is_heard_again_and_does_not_leave_is_not_waited_for_long():
+    """Two seconds, as any that owes its report."""
+    driver, (first, second) = training("t0", "t1")
+    while not broken_number(driver, first):
+        hear(driver, 1, first)
+        driver.pass_time(1.0)
+    hear(driver, 1, second, phase=GroupPhase.COMPUTE, step=2)
+    driver.report(first, 1, driver.state.try_replica(first).state)
+    driver.pass_time(1.9)
+    assert driver.record.number == 1
+    driver.pass_time(0.2)
+    assert (driver.record.number, driver.names()) == (2, ["t0"])

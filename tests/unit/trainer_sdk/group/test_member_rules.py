@@ -71,6 +71,27 @@ def test_member_computes_in_a_step_alone_and_is_in_its_script_else():
     assert reported_phase(entered, is_in_script=True, is_loading=True) == GroupPhase.LOAD
 
 
+def test_member_that_takes_a_state_waits_for_it_or_works_on_it():
+    """Rule 74: what a collective waits for is another member's to bring; a load or a copy that hangs is its own."""
+    record = record_of(1, 0, 1)
+    entered, _ = feed(fresh(1), NewGeneration(record=record), GroupConnected(number=1))
+    entries = (entry(record, None, is_fresh=True), entry(record, None))
+    taking, _ = feed(entered, StatesGathered(number=1, entries=entries))
+    left, _ = feed(taking, BrokenGeneration(number=1))
+    again, _ = feed(left, NewGeneration(record=record_of(2, 0, 1)))
+    assert [[reported_phase(one, is_working=works) for works in (False, True)] for one in (taking, left, again)] == [
+        [GroupPhase.TRANSFER, GroupPhase.RESTORE],
+        [GroupPhase.OUT, GroupPhase.UNREADY],
+        [GroupPhase.SYNC, GroupPhase.RESTORE],
+    ]
+
+
+def test_member_that_hangs_in_the_last_copy_is_not_done():
+    """The others wait for that copy, and are lost to nobody else."""
+    state = synced(step=6)
+    assert [reported_phase(state, is_working=works) for works in (False, True)] == [GroupPhase.DONE, GroupPhase.SCRIPT]
+
+
 def test_member_of_no_generation_says_whether_its_script_asks_for_a_step():
     """Rule 75: a process answers BROKEN whatever its script does, and is ready once the script asks."""
     left, _ = feed(give(synced()), BrokenGeneration(number=1))

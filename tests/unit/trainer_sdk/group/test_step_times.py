@@ -64,6 +64,15 @@ def test_report_says_where_the_scripts_thread_is():
     assert (times.report({}).is_in_script, times.report({}).is_reducing) == (True, False)
 
 
+def test_work_on_the_replica_may_hang_as_a_script_may():
+    """The script has asked for a step, and its thread reads a checkpoint or copies a tensor that never comes."""
+    times = StepTimes()
+    with times.asking():
+        with times.working():
+            assert times.report({}).is_working
+        assert not times.report({}).is_working
+
+
 def test_report_says_that_the_script_waits_for_its_data_and_which_share_of_its_time_it_did():
     """Of complete steps alone: the waiting of a step that was dropped goes with it."""
     times = StepTimes()

@@ -124,6 +124,7 @@ class _GroupPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupPhase
     GROUP_PHASE_LOAD: _GroupPhase.ValueType  # 8
     GROUP_PHASE_UNREADY: _GroupPhase.ValueType  # 9
     GROUP_PHASE_WARM_UP: _GroupPhase.ValueType  # 10
+    GROUP_PHASE_RESTORE: _GroupPhase.ValueType  # 11
 
 class GroupPhase(_GroupPhase, metaclass=_GroupPhaseEnumTypeWrapper): ...
 
@@ -138,6 +139,7 @@ GROUP_PHASE_SCRIPT: GroupPhase.ValueType  # 7
 GROUP_PHASE_LOAD: GroupPhase.ValueType  # 8
 GROUP_PHASE_UNREADY: GroupPhase.ValueType  # 9
 GROUP_PHASE_WARM_UP: GroupPhase.ValueType  # 10
+GROUP_PHASE_RESTORE: GroupPhase.ValueType  # 11
 Global___GroupPhase: _TypeAlias = GroupPhase  # noqa: Y015
 
 class _CutRefusal:
