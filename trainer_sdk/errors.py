@@ -26,6 +26,8 @@ GracePeriodExpired and TrainerLeft are outside the tree: they are no errors, but
 
 from __future__ import annotations
 
+from master.api.errors import StorageAlteredError, StorageError, StorageMissingError
+
 
 class EdlError(Exception):
     """Everything that this package raises on purpose."""
@@ -102,6 +104,12 @@ class CheckpointError(PermanentError):
     def __init__(self, file: str, problem: str) -> None:
         super().__init__(f"checkpoint file {file}: {problem}")
         self.file = file
+
+    @property
+    def is_damage(self) -> bool:
+        """False where the storage could not be asked (it is the cause of this): the file may be whole."""
+        cause = self.__cause__
+        return not isinstance(cause, StorageError) or isinstance(cause, StorageMissingError | StorageAlteredError)
 
 
 class FencedError(EdlError):

@@ -29,7 +29,7 @@ from master.api.identities import DatasetSpec, OptimiserSpec
 from master.api.messages.from_members import Declare
 from trainer_sdk.dataset import BatchSource, Data
 from trainer_sdk.environment import Environment, parse_environment
-from trainer_sdk.errors import GracePeriodExpired, UsageError
+from trainer_sdk.errors import CheckpointError, GracePeriodExpired, UsageError
 from trainer_sdk.job_connection import JobConnection
 from trainer_sdk.leased_batches import LeasedBatches
 from trainer_sdk.protocol.trainer_events import Finish, FinishReason
@@ -285,6 +285,8 @@ class Session:
         try:
             if isinstance(error, GracePeriodExpired) and is_mine:
                 self._run_drain_callbacks()
+            elif isinstance(error, CheckpointError) and not error.is_damage:
+                pass  # its storage gives no answer, which says nothing of the script: the next process asks again
             elif isinstance(error, Exception) and (member := self._connection.member) is not None and is_mine:
                 lines = "".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:]
                 text = "\n".join(lines).encode(errors="backslashreplace").decode()  # a file's name may be no UTF-8

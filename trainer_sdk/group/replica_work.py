@@ -12,9 +12,11 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from time import monotonic
 from typing import Final, assert_never
 
 from master.api.checkpoints.storage import Storage
+from master.api.errors import StorageAlteredError, StorageError
 from master.api.group_shares import total_steps
 from trainer_sdk.collective import CollectiveAborted, HostCollective
 from trainer_sdk.errors import CheckpointError, UsageError, WireError
@@ -48,10 +50,14 @@ from trainer_sdk.group.core.member_events import (
     TakeDigest,
 )
 from trainer_sdk.group.core.replica_digests import digest_of
+from trainer_sdk.group.core.script_work import next_work
 from trainer_sdk.group.member_shell import MemberShell
 from trainer_sdk.group.port import CapturedShard, CapturedState, ComparableReplica, ReplicaState, ShardedReplica
-from trainer_sdk.group.replica_files import read_copy, write_shard
+from trainer_sdk.group.replica_files import LoadedState, read_copy, write_shard
 
+UNREADABLE_S: Final = 60.0
+"""So long a checkpoint that cannot be read is read again: the default of the master's EDL_UNREADABLE_S."""
+READ_AGAIN_S: Final = 2.0
 WRITER_NICENESS: Final = 10  # hashing and writing a checkpoint takes what training leaves
 WRITE_LIMIT_S: Final = 900.0  # storage that has not taken a copy by then has failed; all members wait for the next one
 
@@ -93,10 +99,36 @@ class ReplicaWork:
     def _load(self, task: LoadHead) -> None:
         head = task.head
         with self._shell.times.working():
-            loaded = read_copy(self._storage, head.files)
+            loaded = self._try_read(task)
+        if loaded is None:
+            return
         if replace(loaded.state, is_stopped=head.state.is_stopped) != head.state:  # more epochs end a stop
             raise CheckpointError(head.files[0].name, f"is at {loaded.state}, not at {head.state}")
         self._restore(loaded.captured, StateTaken(number=task.number, state=head.state, skipped=loaded.skipped))
+
+    def _try_read(self, task: LoadHead) -> LoadedState | None:
+        """The checkpoint, or None once another task is due.
+
+        A file that is not there, or cannot be read, may come back: it is read again for a minute, as servers do.
+        Raises CheckpointError then, and at once for a file that was altered.
+        """
+        shell, began_s, told = self._shell, monotonic(), ""
+        while True:
+            try:
+                return read_copy(self._storage, task.head.files)
+            except CheckpointError as error:
+                is_final = not isinstance(error.__cause__, StorageError) or monotonic() - began_s >= UNREADABLE_S
+                if is_final or isinstance(error.__cause__, StorageAlteredError):
+                    raise
+                if str(error) != told:
+                    told = str(error)
+                    sys.stderr.write(f"edl: {told}; it is read again for {UNREADABLE_S:g} s\n")
+            again_s = monotonic() + READ_AGAIN_S
+            with shell.changed:
+                while (is_due := next_work(shell.state) == task) and monotonic() < again_s:
+                    shell.wait(began_s)
+                if not is_due:
+                    return None
 
     def _exchange(self, task: GroupWork, group: HostCollective) -> None:
         match task:

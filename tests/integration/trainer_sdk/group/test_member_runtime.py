@@ -152,6 +152,28 @@ async def test_all_lost_go_on_from_the_head(group):
         await members.check_exact(2, 3)
 
 
+async def test_checkpoint_that_cannot_be_read_for_a_while_is_read_again(group):
+    """ADR 0189: as servers do.  Each trainer failed at once, as many as the job's backoffLimit in one moment."""
+    async with group() as members:
+        members.add(2)
+        before = await members.wait_trained(2)
+        await members.wait_committed()
+        for process in members.processes:
+            process.kill()
+        await members.wait_for("a standstill", stands_still)
+        files = list((group.folder / "checkpoints").glob("replica-*.safetensors"))
+        for file in files:
+            file.rename(file.with_suffix(".away"))
+        members.add(2)
+        logs = [group.folder / f"{ordinal}.log" for ordinal in (2, 3)]
+        await members.wait_for("the retry", lambda _: any("is read again" in log.read_text() for log in logs))
+        for file in files:
+            file.with_suffix(".away").rename(file)
+        after = await members.wait_trained(2, above=before.generation)
+        assert after.failures == ()
+        await members.check_exact(2, 3)
+
+
 async def test_master_that_is_followed_disturbs_nobody_and_goes_on_with_changes(group, etcd):
     """Rule 91: the next master reads the record, hears the rest from members, and plans and breaks as before."""
     async with group(EDL_ETCD_ENDPOINTS=",".join(etcd.endpoints)) as members:

@@ -13,6 +13,7 @@ from trainer_sdk.errors import CheckpointError
 from trainer_sdk.group.core.member_events import CopyTaken, CopyWritten, TakeCopy
 from trainer_sdk.group.port import CapturedState
 from trainer_sdk.group.replica_work import WRITE_LIMIT_S, ReplicaWork
+from trainer_sdk.group.step_times import StepTimes
 
 
 class Hanging:
@@ -34,7 +35,7 @@ class Shell:
     """Keeps what the member's state would be told, and what was put off."""
 
     def __init__(self):
-        self.told, self.later, self.refusal = [], [], ""
+        self.told, self.later, self.refusal, self.times = [], [], "", StepTimes()
         self.state = SimpleNamespace(incarnation="i", dataset=DATASET)
         self.stream = SimpleNamespace(after=lambda delay_s, action: self.later.append((delay_s, action)))
 
