@@ -12,6 +12,7 @@ at times (`signals` lists them).  So a verdict rests on several of them, and mis
 | `signals`, `idle_power` | what each source says about work between two readings |
 | `sample_outcomes` | whether the sources of one sample, taken together, say that nobody computes |
 | `verdicts`, `pod_verdicts` | the verdict on a device, and on each pod that has it, after a window of samples |
+| `pod_uses` | which pods use none of their GPUs, by the newest reports of all nodes |
 
 It knows neither the planner nor Kubernetes' API server.  Begin at `verdicts`.
 """

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, Raw, condition_of, created_at_s, part, text
 from autoscaler.clusters.kubernetes.objects.labels import GRADE, JOB, ORDINAL, ROLE, TIER
+from autoscaler.clusters.kubernetes.parsing.node_gpus import report_of, trim_node_gpus
 from autoscaler.clusters.kubernetes.parsing.pod_objects import deployment_of
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
-from autoscaler.domain import Resources, Role, Tier
-from autoscaler.domain.gpu_reports import GpuVerdict, NodeGpuReport
-from autoscaler.errors import InvalidSpecError
-from autoscaler.gpus.report_documents import parse_report
+from autoscaler.domain import NodeName, PodName, Resources, Role, Tier
+from autoscaler.domain.gpu_reports import GpuReports, NodeGpuReport
+from autoscaler.gpus.pod_uses import GpuUses, PodUse, join_pods
 from autoscaler.views.documents import ClusterDocuments
 from autoscaler.views.object_states import pod_state
 from autoscaler.views.view_memo import ViewMemo
@@ -56,6 +56,11 @@ class PodView:
     why: str
 
     @property
+    def key(self) -> str:
+        """NAMESPACE/NAME."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
     def is_leaving(self) -> bool:
         """True while the pod ends within its grace."""
         return self.state == "Terminating"
@@ -64,14 +69,21 @@ class PodView:
 def all_pods(documents: ClusterDocuments) -> Sequence[PodView]:
     """Return every pod that has not ended."""
     memo = documents.memo
-    return memo.once(_pods_there, memo, documents.pods, memo.same("idle pods", _idle_pods(documents)))
+    pods = memo.once(_pods_there, memo, documents.pods)
+    if not documents.node_gpus:
+        return pods
+    idle = frozenset(
+        pod.key for pod in _idle_pods(pods, memo.once(_uses_of, memo, documents.node_gpus), documents.now_s)
+    )
+    return memo.once(_with_idle, memo, pods, memo.same("idle pods", idle))
 
 
-def _pods_there(memo: ViewMemo, pods: Sequence[Raw], idle: frozenset[str]) -> Sequence[PodView]:
-    found = memo.each(pod_view, (raw for raw in pods if text(raw, "status", "phase") not in ENDED_PHASES))
-    if not idle:
-        return found
-    return memo.each_row(_as_used, ((pod, f"{pod.namespace}/{pod.name}" in idle) for pod in found))
+def _pods_there(memo: ViewMemo, pods: Sequence[Raw]) -> Sequence[PodView]:
+    return memo.each(pod_view, (raw for raw in pods if text(raw, "status", "phase") not in ENDED_PHASES))
+
+
+def _with_idle(memo: ViewMemo, pods: Sequence[PodView], idle: frozenset[str]) -> Sequence[PodView]:
+    return memo.each_row(_as_used, ((pod, pod.key in idle) for pod in pods)) if idle else pods
 
 
 def pod_view(raw: Raw) -> PodView:
@@ -126,22 +138,26 @@ def _why(use: Use, role: Role) -> str:
 
 
 def _as_used(pod: PodView, is_idle: bool) -> PodView:
-    if not is_idle or pod.use is not Use.WEB:
-        return pod
-    return replace(pod, use=Use.IDLE, why="it holds GPUs and does not use them")
+    return replace(pod, use=Use.IDLE, why="it holds GPUs and does not use them") if is_idle else pod
 
 
-def _idle_pods(documents: ClusterDocuments) -> frozenset[str]:
-    found: set[str] = set()
-    for report in documents.memo.each(_report, documents.node_gpus):
-        for gpu in report.gpus_at(documents.now_s) if report is not None else ():
-            if gpu.verdict is GpuVerdict.HELD:
-                found.update(gpu.pods)
-    return frozenset(found)
+def _idle_pods(pods: Iterable[PodView], uses: GpuUses, now_s: float) -> Iterator[PodView]:
+    """Yield the pods of others that hold GPUs and use none, as the operator finds them (`idle_pods_of`)."""
+    for pod in pods:
+        if pod.use is Use.WEB and pod.requests.gpu_count and pod.is_ready and not pod.is_leaving and pod.node:
+            since_s = uses.low_since_s_of(PodName(pod.key), NodeName(pod.node), pod.requests, now_s)
+            if since_s is not None:
+                yield pod
 
 
-def _report(raw: Raw) -> NodeGpuReport | None:
-    try:
-        return parse_report(raw)
-    except InvalidSpecError:
-        return None
+def _uses_of(memo: ViewMemo, node_gpus: Sequence[Raw]) -> GpuUses:
+    found = [one for one in memo.each(_joined, node_gpus) if one is not None]
+    joined = {report.node: uses for report, uses in found}
+    reports = GpuReports({report.node: report for report, _ in found})
+    return GpuUses(reports, join=lambda report: joined[report.node])
+
+
+def _joined(raw: Raw) -> tuple[NodeGpuReport, Mapping[PodName, PodUse]] | None:
+    """Return the report with its pods; None without one.  The object may be trimmed, as a cache keeps it, or not."""
+    report = report_of(trim_node_gpus(dict(raw)))
+    return None if report is None else (report, join_pods(report))

@@ -12,8 +12,9 @@ from typing import Final
 
 from autoscaler.domain import ClusterView, JobName, NodeName, Pod, PodName, PodPhase, Resources, Role, Shape, Tier
 from autoscaler.domain.gpu_reports import NO_REPORTS, GpuReport, GpuReports, GpuVerdict, NodeGpuReport
+from autoscaler.gpus.pod_uses import GpuUses
 from autoscaler.operator.idle.consent import Consent
-from autoscaler.operator.idle.gpu_use import GpuUses, devices_of, idle_pods_of, nodes_to_ask, pods_beside
+from autoscaler.operator.idle.gpu_use import devices_of, idle_pods_of, nodes_to_ask, pods_beside
 from bench.reporting.result_rows import Row, load, print_rows
 
 NODES: Final = 10_000

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from autoscaler.domain import Pod, PodPhase, Role, Tier
 from autoscaler.domain.gpu_reports import IDLE_VERDICTS, KEPT_S, NO_REPORTS, GpuReport, GpuVerdict, NodeGpuReport
+from autoscaler.gpus.pod_uses import GpuUses
 from autoscaler.jobs.progress import JobProgress, TrainerEntry
 from autoscaler.jobs.trainer_ledger import LONGEST_GAP_S, Device, LedgerHistory, judge_all, observe_ledger
-from autoscaler.operator.idle.gpu_use import Consent, GpuUses, idle_pods_of
+from autoscaler.operator.idle.gpu_use import Consent, idle_pods_of
 from master.api.master_status import JobPhase
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import node, shape

@@ -44,10 +44,11 @@ from autoscaler.domain import ClusterView, IdlePod, Job, JobState, PodName, Poli
 from autoscaler.domain.gpu_reports import NO_REPORTS
 from autoscaler.errors import ClusterError, InvalidSpecError
 from autoscaler.fault_isolation import JobErrors
+from autoscaler.gpus.pod_uses import GpuUses
 from autoscaler.jobs.server_ratio import ratio_in_status
 from autoscaler.manifests.documents import read_documents
 from autoscaler.operator.idle.consent import Consent, owner_of, read_consent, scaler_of
-from autoscaler.operator.idle.gpu_use import GpuUses, idle_pods_of
+from autoscaler.operator.idle.gpu_use import idle_pods_of
 from autoscaler.operator.job.idle_status import idle_in_status
 from autoscaler.operator.job.job_pods import own_pods, roles_of
 from autoscaler.operator.job.job_record import is_ratio_measured

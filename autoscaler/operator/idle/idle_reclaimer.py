@@ -34,10 +34,11 @@ from autoscaler.domain.gpu_reports import FRESH_S
 from autoscaler.domain.idleness import StayReason
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
+from autoscaler.gpus.pod_uses import GpuUses
 from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.operator.idle.consent import NO_CONSENT, Consent, owner_of
 from autoscaler.operator.idle.departures import Departures
-from autoscaler.operator.idle.gpu_use import GpuUses, devices_of, idle_pods_of, nodes_to_ask, pods_beside, still_waits
+from autoscaler.operator.idle.gpu_use import devices_of, idle_pods_of, nodes_to_ask, pods_beside, still_waits
 from autoscaler.operator.idle.owner_scaling import OwnerScaling, Scaled
 from autoscaler.operator.idle.pod_consents import ConsentRead, PodConsents
 from autoscaler.operator.idle.pod_notices import PodNotices

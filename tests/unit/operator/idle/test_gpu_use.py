@@ -7,7 +7,8 @@ import pytest
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, POD_AUTOSCALERS
 from autoscaler.domain import Pod, PodPhase, Role, Tier
 from autoscaler.domain.gpu_reports import KEPT_S, NO_REPORTS, GpuReport, GpuVerdict, NodeGpuReport
-from autoscaler.operator.idle.gpu_use import ASKED_AFTER_S, MOST_ASKED, GpuUses, nodes_to_ask
+from autoscaler.gpus.pod_uses import GpuUses
+from autoscaler.operator.idle.gpu_use import ASKED_AFTER_S, MOST_ASKED, nodes_to_ask
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.operator.idle.idle_scene import START_S, IdleScene
 from tests.unit.planner.setups import job, node, shape

@@ -10,9 +10,10 @@ from autoscaler.domain import Pod, PodPhase, ReclaimMode, Resources, Role, Shape
 from autoscaler.domain.gpu_reports import FRESH_S, GpuReport, GpuVerdict, NodeGpuReport
 from autoscaler.domain.idleness import StayReason
 from autoscaler.errors import ClusterError
+from autoscaler.gpus.pod_uses import GpuUses
 from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.operator.idle.consent import Consent
-from autoscaler.operator.idle.gpu_use import LOW_FOR_S, GpuUses, devices_of, idle_pods_of, nodes_to_ask
+from autoscaler.operator.idle.gpu_use import LOW_FOR_S, devices_of, idle_pods_of, nodes_to_ask
 from autoscaler.operator.idle.idle_reclaimer import PLAN_HOLDS_S
 from autoscaler.operator.idle.owner_scaling import AGREED_FOR_S
 from tests.unit.clusters.memory_cluster import MemoryCluster

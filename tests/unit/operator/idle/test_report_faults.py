@@ -6,8 +6,9 @@ import pytest
 
 from autoscaler.domain import Pod, PodPhase, Role, Tier
 from autoscaler.domain.gpu_reports import FRESH_S, KEPT_S, NO_REPORTS, GpuReport, GpuVerdict, NodeGpuReport
+from autoscaler.gpus.pod_uses import GpuUses
 from autoscaler.operator.idle.consent import Consent
-from autoscaler.operator.idle.gpu_use import GpuUses, idle_pods_of
+from autoscaler.operator.idle.gpu_use import idle_pods_of
 from autoscaler.operator.idle.report_faults import ReportFault, faults_of
 from autoscaler.operator.idle.report_watch import LOOK_EVERY_S, MOST_EVENTS
 from tests.unit.clusters.memory_cluster import MemoryCluster
