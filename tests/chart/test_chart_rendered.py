@@ -19,6 +19,7 @@ from tests.chart.rendering import (
     render_text,
 )
 
+FENCE = ("ValidatingAdmissionPolicy", "edl-operator")
 SETS = pytest.mark.parametrize("name", VALUE_SETS)
 
 
@@ -121,6 +122,20 @@ def test_the_agents_role_holds_its_reports_alone():
         if thing["kind"] == "ValidatingAdmissionPolicy" and thing["metadata"]["name"] == "edl-agent"
     )
     assert policy["failurePolicy"] == "Fail"
+
+
+def test_without_agents_nothing_of_others_may_be_taken():
+    """Nobody tells then which GPUs are unused, whatever `policy.idleReclaim` says."""
+    objects = render({"policy": {"idleReclaim": "act"}})
+    rules = [rule for thing in objects if thing["kind"] in {"Role", "ClusterRole"} for rule in thing["rules"]]
+    assert not {"pods/eviction", "deployments/scale", "statefulsets/scale"} & {
+        resource for rule in rules for resource in rule["resources"]
+    }
+
+    def fence_of(found):
+        return next(one["spec"] for one in found if (one["kind"], one["metadata"]["name"]) == FENCE)
+
+    assert fence_of(objects) == fence_of(render_set("default"))
 
 
 @SETS

@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 from kubernetes import client
 
+from autoscaler.clusters.kubernetes.api.api_port import Subresource
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError
 from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, STATEFUL_SETS
@@ -207,6 +208,31 @@ async def test_the_idle_pod_of_a_deployment_leaves_by_its_cost(plane, admin, ope
     with pytest.raises(ValueError, match="2 keeps its Deployment"):
         await try_scale(pods[0], owner, DEPLOYMENTS, 2)
     assert await pods_of(operator, "web") == left
+
+
+@pytest.mark.parametrize("kind", [DEPLOYMENTS, STATEFUL_SETS])
+async def test_an_owner_is_scaled_by_one_less_and_by_nothing_else(plane, admin, operator, kind):
+    """Whoever has the operator's token takes no service away at once; the last replica may leave, as consent allows."""
+    await start(plane, operator, kind, f"by-one-{kind.plural}", 3)
+    labels = {"labels": {"app.kubernetes.io/managed-by": "edl", "edl.dev/job": "x"}}
+
+    async def scale(count, **metadata):
+        name, change = f"by-one-{kind.plural}", {"metadata": metadata, "spec": {"replicas": count}}
+        await operator.patch(kind, name, change, namespace="nb", subresource=Subresource.SCALE)
+
+    for count, metadata in ((0, {}), (1, {}), (3, {}), (4, {}), (0, labels)):
+        with pytest.raises(ForbiddenError, match="only by one replica less"):
+            await scale(count, **metadata)
+    for left in (2, 1, 0):
+
+        async def is_done(left=left):
+            try:
+                await scale(left)
+            except ForbiddenError:  # its controller has not counted the one before
+                return False
+            return True
+
+        await wait_for_async(f"{left} replicas", is_done)
 
 
 async def test_the_highest_pod_of_a_stateful_set_leaves_and_no_other(plane, admin, operator):

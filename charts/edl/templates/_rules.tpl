@@ -6,6 +6,11 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
 {{- if and .Values.agent.enabled (ne (toString (dig "idleReclaim" "observe" .Values.policy)) "off") }}true{{ end }}
 {{- end }}
 
+{{/* Whether unused GPUs are given back: without agents nobody tells which are unused. */}}
+{{- define "edl.givesBack" -}}
+{{- if and .Values.agent.enabled (eq (toString (dig "idleReclaim" "observe" .Values.policy)) "act") }}true{{ end }}
+{{- end }}
+
 {{- define "edl.rules.cluster" -}}
 - apiGroups: [""]
   resources: [nodes, pods]
@@ -80,7 +85,7 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
   resources: [statefulsets]   # edl.dev/idle-reclaim of one
   verbs: [get, list, watch]
 {{- end }}
-{{- if eq (toString (dig "idleReclaim" "observe" .Values.policy)) "act" }}
+{{- if include "edl.givesBack" . }}
 - apiGroups: [""]
   resources: [pods/eviction]   # of others, whose GPUs nobody uses and whose owner agreed
   verbs: [create]
