@@ -91,3 +91,20 @@ def test_the_masters_monitor_finds_masters_at_their_port(namespaces):
     (container,) = MASTER["spec"]["containers"]
     assert {"name": endpoint["port"], "containerPort": METRICS_PORT, "protocol": "TCP"} in container["ports"]
     assert set(monitor["podTargetLabels"]) <= MASTER["metadata"]["labels"].keys()
+
+
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [
+        ("http://exporter/metrics", 80),
+        ("https://exporter/metrics", 443),
+        ("https://exporter", 443),
+        ("http://$(EDL_NODE_ADDRESS):9400/metrics", 9400),
+        ("https://[fd00::1]:9443/metrics", 9443),
+    ],
+)
+def test_the_agent_reaches_its_exporter_at_the_port_of_the_url(url, port):
+    objects = render({"agent": {"enabled": True, "dcgmUrl": url}, "networkPolicy": {"apiServerPorts": [6443]}})
+    (policy,) = (thing["spec"] for thing in objects if _is_policy(thing, "edl-agent"))
+    reached = {one["port"] for rule in policy["egress"] for one in rule["ports"]}
+    assert reached == {6443, 53, port}

@@ -8,6 +8,7 @@ import yaml
 
 from autoscaler.cli.commands.agent import LEAST_DCGM_WINDOW_S
 from autoscaler.domain.policy import Policy
+from autoscaler.gpus.agent.node_agent import LEAST_INTERVAL_S
 from autoscaler.operator.process.policy_file import parse_policy, public_name
 from tests.chart.rendering import CHART, VALUE_SETS, RefusedValuesError, render, render_set
 
@@ -100,13 +101,17 @@ def test_a_bad_value_is_refused_by_its_path(case):
 
 
 def test_a_window_is_refused_where_the_agent_would_refuse_it():
-    """With an exporter's page below two minutes, in whatever unit; without one any window renders."""
+    """Below two minutes with an exporter's page, else below an interval: agents that never start watch nothing."""
     url = "http://$(EDL_NODE_ADDRESS):9400/metrics"
     assert LEAST_DCGM_WINDOW_S == 120.0
-    for window in ("119s", "1m", "0h"):
-        with pytest.raises(RefusedValuesError, match=f"agent.window: is {window}"):
+    assert LEAST_INTERVAL_S == 5.0
+    for window in ("0s", "4s", "0m", "0h"):
+        with pytest.raises(RefusedValuesError, match=f"agent.window: is {window}; it is 5s at least"):
+            render({"agent": {"enabled": True, "window": window}})
+    for window in ("119s", "1m"):
+        with pytest.raises(RefusedValuesError, match=f"agent.window: is {window}; with agent.dcgmUrl"):
             render({"agent": {"enabled": True, "dcgmUrl": url, "window": window}})
-    for agent in ({"dcgmUrl": url, "window": "120s"}, {"dcgmUrl": url, "window": "1h"}, {"window": "1m"}):
+    for agent in ({"dcgmUrl": url, "window": "120s"}, {"dcgmUrl": url, "window": "1h"}, {"window": "5s"}):
         assert f"--window={agent['window']}" in str(render({"agent": {"enabled": True} | agent}))
 
 
