@@ -35,7 +35,7 @@ LEAST_DCGM_WINDOW_S: Final = 120.0
     help="How long nobody must have computed (default: 5m; with --once 10s).",
 )
 @click.option(
-    "--interval", "interval_s", type=Duration(), default="5s", show_default=True, help="Between samples; 5s at least."
+    "--interval", "interval_s", type=Duration(), default="5s", show_default=True, help="Between samples; 5s to 15s."
 )
 @click.option("--listen", default="0.0.0.0:9410", show_default=True, help="Address that serves /metrics and /healthz.")
 @click.option(
@@ -102,12 +102,17 @@ def agent(**options: Any) -> None:
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    from autoscaler.gpus.agent.node_agent import LEAST_INTERVAL_S  # noqa: PLC0415 - not for --help
+    from autoscaler.gpus.agent.node_agent import LEAST_INTERVAL_S, MOST_INTERVAL_S  # noqa: PLC0415 - not for --help
 
     if options["window_s"] is None:
         options["window_s"] = _ONCE_WINDOW_S if options["is_once"] else _WINDOW_S
     if options["interval_s"] < LEAST_INTERVAL_S:
         raise CommandError(Exit.USAGE, f"--interval is below {LEAST_INTERVAL_S:g}s, which costs the GPUs too much")
+    if options["interval_s"] > MOST_INTERVAL_S:
+        raise CommandError(
+            Exit.USAGE,
+            f"--interval is above {MOST_INTERVAL_S:g}s: the driver may have forgotten what processes did so long ago",
+        )
     if options["window_s"] < options["interval_s"]:
         raise CommandError(Exit.USAGE, "--window is shorter than --interval: no sample would lie in it")
     if options["dcgm_url"] and options["window_s"] < LEAST_DCGM_WINDOW_S:

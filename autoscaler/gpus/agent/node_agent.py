@@ -14,6 +14,11 @@ from autoscaler.gpus.verdicts import DeviceVerdict, NodeHistory, VerdictRule, ju
 LEAST_INTERVAL_S: Final = 5.0
 """Between two samples: the driver's counters cost the device something, and energy is exact over seconds only."""
 
+MOST_INTERVAL_S: Final = 15.0
+"""Between two samples: the driver keeps what processes did in a ring of some hundred entries for each device, so of a
+longer interval it may have the end alone, which would count as all of it.
+"""
+
 GAPS: Final = 4  # intervals after which a reading is stale
 
 

@@ -142,7 +142,8 @@ def test_once_prints_the_verdicts(environment, node):
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--interval", "1s"], 2, "--interval"),
+        (["--interval", "1s"], 2, "--interval is below 5s"),
+        (["--interval", "16s"], 2, "--interval is above 15s"),
         (["--window", "1s"], 2, "--window"),
         (["--json"], 2, "--once"),
         (["--idle-watts", "L4"], 2, "MODEL=WATTS"),
