@@ -53,6 +53,34 @@ def test_a_change_is_shown_without_a_reload_and_keeps_the_focus(served, open_pag
     expect(link).to_be_focused()
 
 
+def test_rows_of_names_that_look_alike_stay_when_something_changes(served, open_page):
+    """`team`'s `a-x` and `team-a`'s `x`: no tenant takes another one's job off the open page by a name of theirs."""
+    alike = (job("a-x", namespace="team"), job("x", namespace="team-a"))
+    pods = tuple(
+        pod(f"{name}-trainer-0", on="node-1", job=name, namespace=namespace)
+        for namespace, name in (("team", "a-x"), ("team-a", "x"))
+    )
+    documents = replace(demo_documents(), jobs=alike, pods=pods)
+    served.change(documents)
+    page = open_page(served.address)
+    rows = page.get_by_role("region", name="Jobs").get_by_role("row")
+    blocks = page.get_by_role("link", name="trainer-0: trainer, core")
+    expect(rows).to_have_count(3)  # one of them the head
+    expect(blocks).to_have_count(2)
+    served.change(replace(documents, jobs=(*alike, job("later", namespace="zoo"))))
+    expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="later", exact=True)).to_be_visible()
+    expect(rows).to_have_count(4)
+    expect(blocks).to_have_count(2)
+    doubled = """() => {
+      const before = live.querySelectorAll("tr").length;
+      for (const row of live.querySelectorAll("tr")) row.id = "one";
+      show(live.innerHTML);
+      return [before, live.querySelectorAll("tr").length];
+    }"""
+    before, after = page.evaluate(doubled)  # of whatever has one id twice nothing is lost either
+    assert before == after
+
+
 def test_by_keyboard_a_pod_tells_what_it_is_and_leads_to_its_job(served, open_page):
     page = open_page(served.address)
     block = page.get_by_role("link", name="digits-b-trainer-0: trainer, core")

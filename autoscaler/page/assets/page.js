@@ -32,6 +32,7 @@ function takeChildren(into, from) {
   for (const wanted of [...from.childNodes]) {
     const known = key(wanted) ? named.get(key(wanted)) : undefined;
     if (known && known.nodeName === wanted.nodeName) {
+      named.delete(known.id); // each node once, whatever ids there are
       if (known !== here) into.insertBefore(known, here);
       take(known, wanted);
       here = known.nextSibling;
