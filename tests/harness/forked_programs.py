@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -160,6 +161,7 @@ def _begin(environment: Mapping[str, str], log: str) -> None:
     os.environ.clear()
     os.environ.update(environment)
     random.seed()
+    tempfile.tempdir = None  # as the environment says, not as it was here
 
 
 def main() -> None:

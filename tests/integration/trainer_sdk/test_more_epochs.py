@@ -5,12 +5,12 @@ import json
 import pytest
 
 from master.api.checkpoints.audit import read_checkpoint
-from tests.integration.trainer_sdk.test_session import run_alone
+from tests.integration.trainer_sdk.test_session import LIMIT_S, environment_alone
 
 pytestmark = pytest.mark.torch
 
 SCRIPT = """
-import json, os, sys
+import json, os, pathlib, sys
 import torch
 from torch.utils.data import TensorDataset
 import trainer_sdk as edl
@@ -42,22 +42,26 @@ with edl.open() as session:
                 break
         if loader.step == stop_after:
             break
-print(json.dumps({"trained": trained, "finals": finals, "ended": session.has_ended, "step": loader.step,
-    "rate": optimizer.param_groups[0]["lr"]}))
+told = {"trained": trained, "finals": finals, "ended": session.has_ended, "step": loader.step,
+    "rate": optimizer.param_groups[0]["lr"]}
+pathlib.Path(sys.argv[3]).write_text(json.dumps(told))
 """
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(tmp_path, torch_forks):
     """Runs the script for so many epochs, stopped after a step; what it trained by epoch, or its error."""
-    script, folder = tmp_path / "script.py", tmp_path / "checkpoints"
+    script, told, log = (tmp_path / name for name in ("script.py", "told.json", "log"))
     script.write_text(SCRIPT)
+    folder = tmp_path / "checkpoints"
 
     def run(epochs, stop_after=-1, **variables):
-        variables["EDL_CHECKPOINT_URI"] = str(folder)
-        done = run_alone(tmp_path, str(script), str(epochs), str(stop_after), **variables)
-        run.stderr = done.stderr
-        return (json.loads(done.stdout), "") if done.returncode == 0 else ({}, done.stderr)
+        log.unlink(missing_ok=True)
+        command = (str(script), str(epochs), str(stop_after), str(told))
+        environment = environment_alone(tmp_path, EDL_CHECKPOINT_URI=str(folder), **variables)
+        code = torch_forks.start(command, log=log, environment=environment).wait(LIMIT_S)
+        run.stderr = log.read_text()
+        return (json.loads(told.read_text()), "") if code == 0 else ({}, run.stderr)
 
     run.folder = folder
     return run

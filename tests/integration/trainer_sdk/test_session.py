@@ -18,6 +18,8 @@ from trainer_sdk.errors import CheckpointError, TableError, UsageError
 from trainer_sdk.group.replica_files import read_copy
 from trainer_sdk.session import open_session
 
+LIMIT_S = 250.0
+
 
 @pytest.fixture
 def job(tmp_path):
@@ -193,15 +195,20 @@ def test_a_model_of_ones_own_in_a_job_that_is_no_group_is_refused(job):
             next(declare(session))
 
 
+def environment_alone(tmp_path, **more):
+    """Of a script without a cluster."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
+    return clean | {"TMPDIR": str(tmp_path)} | more
+
+
 def run_alone(tmp_path, *command, cwd=None, **environment):
     """The finished process of a script without a cluster."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
     return subprocess.run(
         [sys.executable, *command],
-        env=clean | {"TMPDIR": str(tmp_path)} | environment,
+        env=environment_alone(tmp_path, **environment),
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=LIMIT_S,
         check=False,
         cwd=cwd,
     )

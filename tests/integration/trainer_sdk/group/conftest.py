@@ -1,19 +1,12 @@
 """A group of processes under a real master."""
 
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
 
-from tests.harness.forked_programs import ForkedPrograms
 from tests.harness.group_members import GroupMembers
 from tests.harness.master_process import MasterProcess, running, wait_for_leader
-
-
-@pytest.fixture(scope="session")
-def torch_forks():
-    with closing(ForkedPrograms()) as forks:
-        yield forks
 
 
 @pytest.fixture
