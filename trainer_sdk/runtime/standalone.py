@@ -36,6 +36,8 @@ from trainer_sdk.errors import CheckpointError, ChildEndedError, MasterUnavailab
 
 START_S: Final = 60.0  # a second or two, but where the machine is busy; a child that has ended is noticed at once
 STOP_S: Final = 5.0
+LEFTOVERS_END_S: Final = 5.0  # until the children of a killed script have seen that it is gone
+CLAIM_AGAIN_S: Final = 0.1
 LOG_TAIL_BYTES: Final = 2_000
 WAITING_COMMIT: Final = re.compile(re.escape(HEAD_WAITS).replace("%s", r"\S+", 1).replace("%s", "(.*)"))
 TELL_EVERY_S: Final = 1.0
@@ -102,14 +104,22 @@ class Standalone:
         return replace(note, master=address, is_group=is_group, listen=listen)
 
     def _claim(self, uri: str) -> None:
-        """Claims the checkpoint folder until the children have ended, so that no other run uses it."""
-        try:
-            holder = f"a script that runs alone, process {os.getpid()}"
-            self._claimed = claim_folder(open_storage(uri), holder, allows_shared=True)
-        except CheckpointFolderInUseError as error:
-            raise UsageError(f"EDL_CHECKPOINT_URI: {error}") from error
-        except StorageError as error:
-            raise CheckpointError(error.name, error.problem) from error
+        """Claims the checkpoint folder until the children have ended, so that no other run uses it.
+
+        Waits for the master of a script that was killed just before, which ends by itself.
+        """
+        holder, until_s = f"a script that runs alone, process {os.getpid()}", monotonic() + LEFTOVERS_END_S
+        while True:
+            try:
+                self._claimed = claim_folder(open_storage(uri), holder, allows_shared=True)
+            except CheckpointFolderInUseError as error:
+                if monotonic() > until_s:
+                    raise UsageError(f"EDL_CHECKPOINT_URI: {error}") from error
+                sleep(CLAIM_AGAIN_S)
+            except StorageError as error:
+                raise CheckpointError(error.name, error.problem) from error
+            else:
+                return
 
     def _check_start(self, uri: str) -> None:
         """Checks the checkpoint to start from, so that the script itself reports a problem.
