@@ -197,6 +197,19 @@ async def test_a_job_that_does_not_grow_now_says_when_it_will():
         assert any(words in html for words in GROWS.values()) is is_said, target
 
 
+async def test_jobs_of_the_first_page_say_a_cause_once_and_how_gpus_are_counted():
+    """A silent master is the cause of two conditions; a job without GPUs on nodes with GPUs is in no picture."""
+    page = next(one for one in PAGES if one.name == "now")
+    silent = [condition(kind, status="Unknown", message="no answer") for kind in ("Progressing", "CheckpointsCurrent")]
+    for gpus in (0, 8):
+        documents = ClusterDocuments(
+            now_s=NOW_S, nodes=(node("n1", gpus=gpus),), jobs=(job("digits", conditions=silent),)
+        )
+        html = await shown(page, FixedSource(documents), whole=False)
+        assert html.count("no answer") == 1
+        assert ("Nodes with GPUs count by their GPUs" in html) is bool(gpus)
+
+
 async def test_a_pod_of_an_unknown_list_is_not_called_absent():
     page = next(one for one in PAGES if one.name == "pod")
     documents = ClusterDocuments(now_s=NOW_S, unlisted=frozenset({"pods"}), problem="pods: forbidden")
