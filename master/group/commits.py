@@ -213,7 +213,6 @@ def handle_manifest_write_failed(turn: GroupTurn, event: ManifestWriteFailed) ->
     problem = f"the manifest could not be written: {event.reason}"
     _refuse_all(turn, commit, problem)
     _postpone(turn, problem)
-    turn.change(pace=replace(turn.state.pace, final_asked=None))
 
 
 def _refuse_all(turn: GroupTurn, commit: StateCommit, reason: str) -> None:

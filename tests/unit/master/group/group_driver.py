@@ -58,7 +58,8 @@ def key(name: str, process: int = 1) -> MemberKey:
 class GroupDriver:
     """One master after another over one store.
 
-    Without `writes_go_through` the store's answers are held back, without `names_head` the folder's file HEAD is.
+    Without `writes_go_through` the store's answers are held back, without `names_head` the folder's file HEAD is, and
+    without `writes_manifests` the manifests are.
     """
 
     config: JobConfig = CONFIG
@@ -68,6 +69,7 @@ class GroupDriver:
     manifests: dict = field(default_factory=dict)
     writes_go_through: bool = True
     names_head: bool = True
+    writes_manifests: bool = True
     held_back: list = field(default_factory=list)
     sent: list = field(default_factory=list)
     effects: list = field(default_factory=list)
@@ -175,7 +177,7 @@ class GroupDriver:
                 self._follow(group.handle(self.state, event, self.now))
                 if done and self.names_head and isinstance(write, SwapHead):
                     self._follow(group.handle(self.state, HeadNamed(manifest=write.manifest), self.now))
-            case WriteManifest(manifest=manifest):
+            case WriteManifest(manifest=manifest) if self.writes_manifests:
                 self.manifests[manifest.id] = manifest
                 self._follow(group.handle(self.state, ManifestWritten(manifest=manifest.id), self.now))
 

@@ -14,7 +14,7 @@ from master.api.messages.generations import CopyFailed, CopyWanted, GroupEnded, 
 from master.api.messages.to_members import OfferAnswered, Refused
 from master.api.positions import PositionSet
 from master.job.domain.durable_records import SECOND
-from master.job.domain.job_events import HeadNamed
+from master.job.domain.job_events import HeadNamed, ManifestWriteFailed
 from tests.unit.master.group.group_driver import (
     SPEC,
     STEPS,
@@ -331,3 +331,19 @@ def test_the_end_is_said_once_head_names_the_last_checkpoint():
     driver.feed(HeadNamed(manifest=driver.durable.head.id))
     assert driver.told(GroupEnded, first)
     assert group.status(driver.state, driver.now).phase is JobPhase.COMPLETE
+
+
+def test_last_copy_is_asked_for_again_after_the_pause():
+    """Where the master cannot write the manifest each copy is in vain: the pause doubles, also after the last step."""
+    driver, (first,) = training("t0", step=STEPS)
+    driver.writes_manifests, asked = False, []
+    for offer in range(1, 6):
+        driver.offer(first, STEPS, 1, offer=offer)
+        before, waited_s = len(driver.told(CopyWanted, first)), 0
+        driver.feed(ManifestWriteFailed(manifest=driver.state.commit.manifest.id, reason="the disk is full"))
+        while len(driver.told(CopyWanted, first)) == before:
+            driver.pass_time(0.5)
+            waited_s += 0.5
+        asked.append(waited_s)
+    assert asked == sorted(asked)
+    assert 0.0 < asked[0] < asked[-1]
