@@ -232,7 +232,7 @@ def handle_recorded(turn: GroupTurn, write: RecordGeneration) -> None:
     turn.set_record(write.new)
     turn.change(largest=max(turn.state.largest, record.number), gather_ends=None, uneven_since=None)
     if not is_planned:
-        turn.change(counted=())
+        turn.change(counted=(), newest=_steps_held(turn.state))
     concerned_by_it = turn.state.roster.both
     for key in concerned_by_it:
         if turn.state.try_replica(key):
@@ -243,6 +243,12 @@ def handle_recorded(turn: GroupTurn, write: RecordGeneration) -> None:
             refute(turn, turn.put(replica, moved_at=turn.now))
         elif replica.is_leaving and replica.is_out:
             release(turn, replica)
+
+
+def _steps_held(state: GroupState) -> int:
+    """Steps that the generation goes on from: those of its members, or head's where all that were ahead are lost."""
+    held = [_steps(state, one) for key in state.roster.current if (one := state.try_replica(key))]
+    return max([state.head_state.state.step, *(min(steps, state.steps) for steps in held)])
 
 
 def release(turn: GroupTurn, replica: Replica) -> None:

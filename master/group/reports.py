@@ -184,6 +184,7 @@ def _learn(turn: GroupTurn, replica: Replica) -> None:
     largest = max(state.largest, replica.left, replica.generation)
     own: StateId | None = replica.state
     is_of_job = own is not None and own.lineage == state.number and (state.dataset is None or own.step <= state.steps)
+    is_of_job &= state.current is None or replica.key in state.roster.both  # who is in no record may be ahead of all
     newest = max(state.newest, own.step) if own is not None and is_of_job else state.newest
     if own is not None and own.is_stopped and not state.has_stopped:
         turn.change(has_stopped=True)

@@ -267,3 +267,32 @@ def test_a_group_whose_replicas_differ_fails_and_nothing_of_it_is_committed():
     for one in (first, second):
         (told,) = driver.told(Refused, one)
         assert differs in told.message
+
+
+def test_steps_that_all_lost_replicas_had_done_count_no_more():
+    """The status told of them, and steps below cleared no failure, until the new trainers had passed them."""
+    driver, members = training("t0", "t1", step=4)
+    for one in members:
+        driver.break_stream(one)
+    driver.pass_time(3.0)
+    fresh = driver.join("t2")
+    driver.pass_time(1.5)
+    assert driver.names() == ["t2"]
+    assert (driver.state.newest, group.status(driver.state, driver.now).group_step) == (0, 0)
+    driver.join("t0", process=1, left=1, state=StateId(lineage=Lineage(1), generation=1, step=4))
+    assert driver.state.newest == 0, "one that comes back takes the state of the others"
+    driver.progress(fresh, driver.record.number, 1)
+    assert driver.state.newest == 1
+
+
+def test_record_whose_members_are_lost_before_it_is_durable():
+    """None of them is known as the store answers: the next record follows."""
+    driver, (first, second) = training("t0", "t1")
+    driver.writes_go_through = False
+    for one in (first, second):
+        driver.report(one, 1, at(driver, 1))
+    for one in (first, second):
+        driver.break_stream(one)
+    driver.pass_time(3.0)
+    driver.let_go()
+    assert (driver.record.number, driver.state.newest) == (2, 0)
