@@ -62,19 +62,22 @@ def open_cluster(
     kubeconfig: str | None, context: str | None, namespace: str | None, *, is_all_namespaces: bool
 ) -> Iterator[ClusterPlace]:
     """The cluster that the options select, until the end of the block.  Raises CommandError."""
-    from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy  # noqa: PLC0415 - not for runs
+    from autoscaler.clusters.kubernetes.api.clock_skew import ServerClock  # noqa: PLC0415 - not for runs
+    from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy  # noqa: PLC0415 - with it
     from autoscaler.clusters.kubernetes.api.http_client import connect  # noqa: PLC0415 - with it
 
     policy = ConnectionPolicy(attempts=2, budget_s=5.0)
-    target = find_cluster(kubeconfig, context, namespace)
+    target, clock = find_cluster(kubeconfig, context, namespace), ServerClock(time.time)
     with asyncio.Runner() as runner:
         try:
-            api = runner.run(connect(target.kubeconfig, context=target.context, policy=policy))
+            api = runner.run(
+                connect(target.kubeconfig, context=target.context, policy=policy, report_skew=clock.set_ahead)
+            )
         except ClusterError as error:
             raise CommandError(Exit.NOT_FOUND, str(error)) from None
         reader = ObjectReader(api=api, namespace=target.namespace, is_all_namespaces=is_all_namespaces)
         try:
-            yield ClusterPlace(runner, reader, ObjectWriter(reader), title=target.title)
+            yield ClusterPlace(runner, reader, ObjectWriter(reader, server_now_s=clock.now_s), title=target.title)
         finally:
             runner.run(api.close())
 
@@ -183,7 +186,7 @@ class ClusterPlace:
 
     def keep_pod(self, name: str, for_s: float) -> str:
         """Leave the pod's GPUs alone for so long, though nobody uses them."""
-        return self._do(self._writer.keep_pod(name, for_s, time.time()))
+        return self._do(self._writer.keep_pod(name, for_s))
 
     def uncordon(self, kind: str, name: str) -> str:
         """Open a drained node again."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -13,8 +14,9 @@ from autoscaler.cli.place_values import PodSelector, SizeChange, SizeRequest, fo
 from autoscaler.clusters.kubernetes.api.api_port import ANY, Preconditions, Propagation, Raw, Scope, Subresource
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.objects.fields import condition_of, text, to_time
-from autoscaler.clusters.kubernetes.objects.labels import COMPARE, DRAIN, KEEP_UNTIL, ROLE
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, part, text, to_time
+from autoscaler.clusters.kubernetes.objects.labels import COMPARE, DRAIN, JOB, KEEP_UNTIL, ROLE
+from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.kubernetes.parsing.resize_state import parse_resize_state
 from autoscaler.clusters.resize_requests import find_size_problem
 from autoscaler.domain import Role
@@ -28,10 +30,12 @@ class ObjectWriter:
     """Writes to one cluster.  Raises ClusterError and CommandError; then nothing has changed.
 
     `empties_nodes`: a drain also evicts the pods that the planner does not move, as `kubectl drain` does on a cluster.
+    `server_now_s`: Unix time by the cluster's clock, which is known once something was read.
     """
 
     reader: ObjectReader
     empties_nodes: bool = False
+    server_now_s: Callable[[], float] = time.time
 
     async def create_job(self, body: Raw) -> str:
         """Create a TrainingJob in the namespace that it names."""
@@ -160,10 +164,12 @@ class ObjectWriter:
             f"{job} is being suspended; edl wait --for=condition=Suspended {job} returns once its trainers have ended"
         )
 
-    async def keep_pod(self, name: str, for_s: float, now_unix_s: float) -> str:
+    async def keep_pod(self, name: str, for_s: float) -> str:
         """Ask for the pod to be left alone for so long, whatever its GPUs do; 0: no longer."""
         found = await self.reader.find("pod", name)
-        until = to_time(now_unix_s + for_s) if for_s else None
+        if for_s:
+            _check_can_be_kept(found)
+        until = to_time(self.server_now_s() + for_s) if for_s else None
         await self.reader.api.patch(
             PODS,
             text(found, "metadata", "name"),
@@ -198,6 +204,19 @@ class ObjectWriter:
         change = {"metadata": {"labels": {DRAIN: value}}}
         only = Preconditions(uid=text(node, "metadata", "uid"))
         await self.reader.api.patch(NODES, text(node, "metadata", "name"), change, only=only)
+
+
+def _check_can_be_kept(pod: Raw) -> None:
+    """Refuse a pod of which EDL reads no `keep-until`, so that nobody relies on it."""
+    name = text(pod, "metadata", "name")
+    if text(pod, "metadata", "labels", ROLE):
+        job = text(pod, "metadata", "labels", JOB)
+        hint = f"to keep its trainers, edl scale tj/{job} --trainers N"
+        raise CommandError(Exit.REFUSED, f"pod/{name} belongs to tj/{job}, whose size EDL decides; {hint}")
+    if not pod_request(pod["spec"], part(pod, "status")).gpu_count:
+        raise CommandError(
+            Exit.REFUSED, f"pod/{name} requests no GPUs, so there are none to keep: name a pod that does"
+        )
 
 
 def _check_size(job: Raw, size: SizeRequest) -> None:

@@ -6,21 +6,36 @@ from autoscaler.cli.exit_codes import Exit
 from autoscaler.cli.place_values import PodSelector, SizeRequest
 from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.objects.labels import KEEP_UNTIL
-from tests.unit.cli.kube_place import NAMESPACE, refused, stage, status, table
+from tests.unit.cli.kube_place import NAMESPACE, raw_pod, refused, stage, status, table
+
+HAS_GPU = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
 
 
 def test_keep_writes_until_when_a_pod_is_left_alone(digits):
-    """It can be taken back, and names who is not there."""
+    """By the cluster's clock; it can be taken back, and names who is not there."""
     made, place = digits
+    made.make(kinds.PODS, raw_pod("alice-0", node="n1", containers=[HAS_GPU]))
 
     def kept():
-        return made.server.get(kinds.PODS, NAMESPACE, "web-1")["metadata"]["annotations"].get(KEEP_UNTIL)
+        return made.server.get(kinds.PODS, NAMESPACE, "alice-0")["metadata"]["annotations"].get(KEEP_UNTIL)
 
-    assert re.fullmatch(r"pod/web-1 is kept until \d{4}-\d\d-\d\dT.*Z", place.keep_pod("web-1", 7200))
-    assert place.keep_pod("web-1", 7200).endswith(kept())
-    place.keep_pod("web-1", 0)
+    assert re.fullmatch(r"pod/alice-0 is kept until \d{4}-\d\d-\d\dT.*Z", place.keep_pod("alice-0", 7200))
+    assert place.keep_pod("alice-0", 7200).endswith(kept())
+    place.keep_pod("alice-0", 0)
     assert kept() is None
     assert "web-9" in refused(Exit.NOT_FOUND, place.keep_pod, "web-9", 60)
+
+
+def test_keep_refuses_pods_of_which_it_keeps_nothing(digits):
+    """An EDL trainer leaves by the planner's decision; a pod without GPUs is never asked for them."""
+    made, place = digits
+    said = refused(Exit.REFUSED, place.keep_pod, "digits-trainer-0", 60)
+    assert "pod/digits-trainer-0 belongs to tj/digits" in said
+    assert "edl scale tj/digits --trainers N" in said
+    assert "web-1 requests no GPUs" in refused(Exit.REFUSED, place.keep_pod, "web-1", 60)
+    for name in ("digits-trainer-0", "web-1"):
+        assert KEEP_UNTIL not in made.get(kinds.PODS, name)["metadata"].get("annotations", {})
+        assert place.keep_pod(name, 0).endswith("is kept no longer")
 
 
 def test_scale_pins_a_job_through_its_scale(digits):

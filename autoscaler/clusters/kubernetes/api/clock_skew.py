@@ -6,6 +6,7 @@ range, and the smallest skew of that range is reported: a slow machine widens th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from typing import Final
 
@@ -23,3 +24,22 @@ def clock_ahead_s(date: str, *, sent_s: float, received_s: float) -> float | Non
         return None
     least_s, most_s = date_s - received_s, date_s + RESOLUTION_S - sent_s
     return max(0.0, least_s) + min(0.0, most_s)
+
+
+class ServerClock:
+    """The API server's Unix time, for instants that are compared with its clock.
+
+    Before any response it is that of `unix_clock`.
+    """
+
+    def __init__(self, unix_clock: Callable[[], float]) -> None:
+        self._unix_clock = unix_clock
+        self._ahead_s = 0.0
+
+    def set_ahead(self, ahead_s: float) -> None:
+        """Take the skew of the newest response (`report_skew` of `http_client.connect`)."""
+        self._ahead_s = ahead_s
+
+    def now_s(self) -> float:
+        """Unix time of the server, seconds."""
+        return self._unix_clock() + self._ahead_s
