@@ -21,6 +21,9 @@ LEAST_BYTES_PER_S: Final = 64 * 1024
 MOST_AT_ONCE: Final = 32
 """Answers, and streams, of one viewer: browsers ask for six at a time."""
 
+MOST_MADE_AT_ONCE: Final = 4
+"""Different answers of one viewer that are made at a time, so that others' have their share of the cores."""
+
 _TOO_MANY: Final = "You have too many pages under way; close some, or try again in a moment.\n"
 
 
@@ -46,6 +49,26 @@ class ViewerShares:
             self._taken[viewer] -= 1
             if not self._taken[viewer]:
                 del self._taken[viewer]
+
+
+class ViewerTurns:
+    """Turns of each viewer, by name: further ones wait for their own, and for nobody else's."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[str] = Counter()
+        self._turns: dict[str, asyncio.Semaphore] = {}
+
+    @asynccontextmanager
+    async def turn(self, viewer: str) -> AsyncIterator[None]:
+        """Have one of the viewer's turns inside the block."""
+        self._taken[viewer] += 1
+        try:
+            async with self._turns.setdefault(viewer, asyncio.Semaphore(MOST_MADE_AT_ONCE)):
+                yield
+        finally:
+            self._taken[viewer] -= 1
+            if not self._taken[viewer]:
+                del self._taken[viewer], self._turns[viewer]
 
 
 async def send_whole(request: web.Request, response: web.Response) -> web.Response:

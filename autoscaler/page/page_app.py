@@ -19,7 +19,7 @@ from aiohttp import web
 
 from autoscaler.errors import ClusterError
 from autoscaler.page.access import Access, Viewer
-from autoscaler.page.answers import ViewerShares, send_whole, sending
+from autoscaler.page.answers import ViewerShares, ViewerTurns, send_whole, sending
 from autoscaler.page.experiments_report import REPORT, ReportAnswers, find_report
 from autoscaler.page.job_answers import JobAnswers
 from autoscaler.page.json_answers import encode_view
@@ -55,11 +55,11 @@ VIEWS_WAIT_S: Final = 0.2
 """A page waits so long for the first views of a large cluster; then it says that nothing is known yet, and the stream
 brings it."""
 
-JSON_KEPT_S: Final = 1.0
-"""An answer to a script is at most this much older than the objects: ages and plans in it move on."""
+KEPT_S: Final = 1.0
+"""A page, or an answer to a script, is at most this much older than what it shows: ages and plans in it move on."""
 
-MOST_JSON: Final = 16
-"""Different answers that are made at a time."""
+MOST_MADE: Final = 64
+"""Different answers of a kind that are made at a time, whoever asks; `answers.MOST_MADE_AT_ONCE` bounds one viewer."""
 
 MOST_BODY_BYTES: Final = 1 << 10
 ASSETS: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -87,6 +87,14 @@ class PageSettings:
     explains_jobs: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MadePage:
+    """A page as all who have equal rights see it: without what is one viewer's own."""
+
+    values: Mapping[str, Any]
+    text: str
+
+
 class PageApp:
     """The application.  `app` is what a server serves.  `keeper` None: nothing can be changed."""
 
@@ -109,7 +117,9 @@ class PageApp:
         self._sampler = Sampler(source, self._memo)
         self._pages = {page.name: page for page in PAGES}
         self._shares = ViewerShares()
-        self._json = SharedAnswers[bytes](kept_s=JSON_KEPT_S, most=MOST_JSON)
+        self._turns = ViewerTurns()
+        self._html = SharedAnswers[_MadePage](kept_s=KEPT_S, most=MOST_MADE)
+        self._json = SharedAnswers[bytes](kept_s=KEPT_S, most=MOST_MADE)
         self.metrics: Final = PageMetrics()
         self._hub = LiveHub(
             source,
@@ -166,9 +176,17 @@ class PageApp:
         async def answer(request: web.Request, viewer: Viewer) -> web.Response:
             topic = await self._topic_of(page, request, viewer)
             await self._sampler.wait_for_views(VIEWS_WAIT_S)
-            values = await self._values(page, topic)
-            keep = await self._keeping.form_of(viewer, values["view"])
-            text = await asyncio.to_thread(render_page, page.template, {**values, "keep": keep})
+            version = 0 if self._source.documents() is None else await self._source.wait_for_change(0)
+
+            async def make() -> _MadePage:
+                values = {**await self._values(page, topic), "keep": None}
+                return _MadePage(values=values, text=await asyncio.to_thread(render_page, page.template, values))
+
+            async with self._turns.turn(viewer.name):
+                made = await self._html.get((topic, self._sampler.is_looking), version, make)
+                keep, text = await self._keeping.form_of(viewer, made.values["view"]), made.text
+                if keep is not None:  # it is this viewer's
+                    text = await asyncio.to_thread(render_page, page.template, {**made.values, "keep": keep})
             headers = FORM_HEADERS if keep is not None else None
             response = web.Response(text=text, content_type="text/html", headers=headers)
             response.enable_compression()
@@ -188,7 +206,9 @@ class PageApp:
                 return await asyncio.to_thread(encode_view, view, reading.documents)
 
             version = await self._source.wait_for_change(0)
-            response = web.Response(body=await self._json.get(topic, version, make), content_type="application/json")
+            async with self._turns.turn(viewer.name):
+                body = await self._json.get(topic, version, make)
+            response = web.Response(body=body, content_type="application/json")
             response.enable_compression()
             return response
 
@@ -264,6 +284,7 @@ class PageApp:
         await self._hub.close()
 
     async def _close_questions(self, _app: web.Application) -> None:
+        await self._html.close()
         await self._json.close()
         if self._answers is not None:
             await self._answers.close()

@@ -23,7 +23,7 @@ from autoscaler.views.documents import ClusterDocuments, Rights
 from autoscaler.views.job_page_view import JobPageView, WhyView
 from autoscaler.views.job_view import JobView, job_views, pods_of
 from autoscaler.views.journal import journal_of, search_journal
-from autoscaler.views.now_view import now_view
+from autoscaler.views.now_view import NowView, now_view
 from autoscaler.views.owner_shares import largest_holdings, shares_of
 from autoscaler.views.pod_page_view import pod_page_view
 from autoscaler.views.pod_view import all_pods
@@ -100,18 +100,26 @@ class PageSpec:
 
 async def show_now(reading: Reading) -> Shown:
     """The cluster now."""
-    documents = reading.documents
-    view, memo = now_view(documents, query=reading.query.get("q", "")), documents.memo
-    holdings = memo.once(largest_holdings, view.picture.holdings)
+    view, drawings = await asyncio.to_thread(_now_drawn, reading)
     growing = [job for job in view.jobs if wants_more(job)]
+    asked = {
+        "outlook": (await outlook_of(reading)).jobs,
+        "help": await reading.questions.help_for(growing) if reading.rights.can_plan else {},
+    }
+    return Shown(view=view, drawings={**drawings, **asked})
+
+
+def _now_drawn(reading: Reading) -> tuple[NowView, Mapping[str, Any]]:
+    """Return the view and its drawings, which of a large cluster take longer than the streams may wait."""
+    documents, memo = reading.documents, reading.documents.memo
+    view = now_view(documents, query=reading.query.get("q", ""))
+    holdings = memo.once(largest_holdings, view.picture.holdings)
     drawings = {
         "cluster": memo.once(draw_cluster, view.picture, colours_of(documents)),
         "bars": memo.once(draw_bars, holdings, view.picture.capacity),
         "shares": memo.once(shares_of, holdings),
-        "outlook": (await outlook_of(reading)).jobs,
-        "help": await reading.questions.help_for(growing) if reading.rights.can_plan else {},
     }
-    return Shown(view=view, drawings=drawings)
+    return view, drawings
 
 
 async def outlook_of(reading: Reading) -> PlanOutlook:

@@ -46,7 +46,10 @@ class SharedAnswers(Generic[T]):
                 raise web.HTTPServiceUnavailable(text="Too much is asked at once; try again in a moment.\n")
             made = self._made[key] = _Made(version, asyncio.create_task(_made_by(make), name="page answer"))
             made.task.add_done_callback(lambda task: self._keep(key, task))
-        return await asyncio.shield(made.task)
+        try:
+            return await asyncio.shield(made.task)
+        except web.HTTPException as refusal:  # it is a response too, and one is sent once
+            raise type(refusal)(text=refusal.text, headers=refusal.headers) from None
 
     async def close(self) -> None:
         """Cancel what is being made."""

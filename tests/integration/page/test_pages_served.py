@@ -7,13 +7,14 @@ import ssl
 import threading
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 
 import aiohttp
 import pytest
 
 from autoscaler.clusters.kubernetes.api.errors import UnavailableError
-from autoscaler.page import answers, live_stream, page_app, page_server
+from autoscaler.page import answers, live_stream, page_app, page_server, pages
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_server import serve_locally, serving
 from autoscaler.page.pages import PAGES
@@ -85,6 +86,28 @@ async def test_json_is_encoded_once_for_all_who_ask_at_once(client, base, source
     assert threading.main_thread() not in threads
 
 
+async def test_a_page_is_made_once_for_all_who_ask_at_once(client, base, source, monkeypatch):
+    """Its views too, away from the streams: whoever asks for it in a loop costs others no more than one."""
+    threads = []
+    view, render = pages.now_view, page_app.render_page
+
+    def note(made, *given, **named):
+        threads.append(threading.current_thread())
+        return made(*given, **named)
+
+    await fetch(client, base + "/waiting")  # what it waits for at first is over
+    monkeypatch.setattr(pages, "now_view", partial(note, view))
+    monkeypatch.setattr(page_app, "render_page", partial(note, render))
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(20):
+            tasks.create_task(fetch(client, base + "/"))
+    assert len(threads) == 2
+    source.change(replace(demo_documents(), jobs=()))
+    assert "There is no job" in await fetch(client, base + "/")
+    assert len(threads) == 4
+    assert threading.main_thread() not in threads
+
+
 async def test_the_planner_is_asked_once_for_many_viewers(client, base, source):
     """A hundred reloads at once are one question."""
     async with asyncio.TaskGroup() as tasks:
@@ -111,6 +134,12 @@ async def test_a_job_s_page_has_the_answer_of_why(client, base):
 async def test_a_job_that_is_not_there_is_404(client, base):
     async with client.get(base + "/jobs/team/nobody") as answer:
         assert answer.status == 404
+
+
+@pytest.mark.parametrize("path", ["/jobs/team/nobody", "/api/job/jobs/team/nobody"])
+async def test_all_who_ask_at_once_for_what_is_not_there_are_told_so(client, base, path):
+    found = await asyncio.gather(*(status_of(client, base + path) for _ in range(5)))
+    assert found == [404] * 5
 
 
 async def test_the_snapshot_is_the_file_of_the_command(client, base, source):
