@@ -16,6 +16,9 @@ from autoscaler.clusters.kubernetes.objects.fields import part, text
 MOST_TOKEN_BYTES: Final = 16 * 1024
 """A longer header is no token: those of identity providers with hundreds of groups have 8 KiB."""
 
+_CREDENTIAL_ID: Final = "authentication.kubernetes.io/credential-id"
+"""Names one token, in `extra` of newer API servers: with it, each token of an account would be a user of its own."""
+
 _TOKEN_SIGNS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=")  # RFC 6750
 
 Extra: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
@@ -23,7 +26,7 @@ Extra: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenUser:
-    """A user as the API server knows them, with all that its rights may depend on."""
+    """A user as the API server knows them, with all that its rights may depend on, whichever token they sent."""
 
     name: str
     uid: str = ""
@@ -68,7 +71,7 @@ def parse_token_review(answer: Raw, audiences: Iterable[str]) -> TokenUser | Non
     if wanted and not wanted.intersection(_texts(status.get("audiences"))):
         return None  # a server that knows no audiences leaves the check to its client
     user = part(status, "user")
-    extra = sorted((str(key), _texts(value)) for key, value in part(user, "extra").items())
+    extra = sorted((str(key), _texts(value)) for key, value in part(user, "extra").items() if key != _CREDENTIAL_ID)
     return TokenUser(name=name, uid=text(user, "uid"), groups=_texts(user.get("groups")), extra=tuple(extra))
 
 

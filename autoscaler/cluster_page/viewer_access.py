@@ -7,6 +7,8 @@ may be away.  So
 - a yes is kept for `YES_KEPT_S`, a no for longer: what is taken from somebody ends in time, what is given may take a
   moment;
 - one question is asked once however many wait for its answer, within a budget and a deadline;
+- a user has a budget of their own within that of all: in a cluster of many namespaces one viewer has a question for
+  each, and whoever makes many tokens of one account keeps nobody else out;
 - tokens of which nothing good is known have a budget, turns and a pause of their own: whoever sends made-up ones keeps
   nobody out who has been let in within `PROVEN_KEPT_S`;
 - after a failure nothing is asked for a moment;
@@ -23,10 +25,11 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Final, Self, TypeVar, cast
 
 from autoscaler.bounded_gather import gather_bounded
-from autoscaler.cluster_page.review_cache import ReviewBudget, ReviewCache
+from autoscaler.cluster_page.review_cache import KeptAnswer, ReviewBudget, ReviewCache
 from autoscaler.cluster_page.reviews import (
     ReadRight,
     TokenUser,
@@ -58,6 +61,9 @@ REVIEW_BURST: Final = 2_000
 UNKNOWN_TOKENS_PER_S: Final = 50.0
 UNKNOWN_TOKEN_BURST: Final = 1_000
 """Of tokens alone: as many viewers may come for the first time at once."""
+USER_REVIEWS_PER_S: Final = REVIEWS_PER_S / 4
+USER_REVIEW_BURST: Final = REVIEW_BURST // 2
+"""Of one user: enough for the first look at a cluster of 1,000 namespaces, and half of what all have."""
 REVIEW_DEADLINE_S: Final = 5.0
 PAUSE_AFTER_FAILURE_S: Final = 1.0
 ASKED_AT_ONCE: Final = 8
@@ -79,6 +85,8 @@ class AccessLimits:
     most_rights: int = MOST_RIGHTS
     reviews_per_s: float = REVIEWS_PER_S
     review_burst: int = REVIEW_BURST
+    user_reviews_per_s: float = USER_REVIEWS_PER_S
+    user_review_burst: int = USER_REVIEW_BURST
     unknown_tokens_per_s: float = UNKNOWN_TOKENS_PER_S
     unknown_token_burst: int = UNKNOWN_TOKEN_BURST
     deadline_s: float = REVIEW_DEADLINE_S
@@ -105,8 +113,9 @@ class ViewerAccess:
         self._limits = limits or AccessLimits()
         self._tokens: ReviewCache[bytes, TokenUser] = ReviewCache(most=self._limits.most_tokens)
         self._bad_tokens: ReviewCache[bytes, None] = ReviewCache(most=self._limits.most_tokens)
-        self._proven: ReviewCache[bytes, None] = ReviewCache(most=self._limits.most_tokens)
+        self._proven: ReviewCache[bytes, str] = ReviewCache(most=self._limits.most_tokens)  # names of their users
         self._rights: ReviewCache[tuple[TokenUser, ReadRight], bool] = ReviewCache(most=self._limits.most_rights)
+        self._namespaces: ReviewCache[TokenUser, _FoundNamespaces] = ReviewCache(most=self._limits.most_tokens)
         self._questions = _Questions(
             clock, self._limits, per_s=self._limits.reviews_per_s, burst=self._limits.review_burst
         )
@@ -138,58 +147,93 @@ class ViewerAccess:
                 self._bad_tokens.put(digest, None, until_s=asked_at_s + self._limits.bad_token_kept_s)
             else:
                 self._tokens.put(digest, viewer, until_s=asked_at_s + self._limits.yes_kept_s)
-                self._proven.put(digest, None, until_s=asked_at_s + PROVEN_KEPT_S)
+                self._proven.put(digest, viewer.name, until_s=asked_at_s + PROVEN_KEPT_S)
             return viewer
 
-        is_proven = self._proven.get(digest, now_s) is not None
-        return await (self._questions if is_proven else self._unknown_tokens).ask(digest, ask)
+        proven = self._proven.get(digest, now_s)
+        if proven is None:
+            return await self._unknown_tokens.ask(digest, ask)
+        return await self._questions.ask(digest, ask, user=proven.value)
 
     async def is_allowed(self, viewer: TokenUser, right: ReadRight) -> bool:
         """True if the viewer has the right.  Raises AccessUnknownError."""
-        key = (viewer, right)
-        if (kept := self._rights.get(key, self._clock())) is not None:
-            return kept.value
-
-        async def ask() -> bool:
-            asked_at_s = self._clock()
-            is_given = parse_access_review(await self._api.create(ACCESS_REVIEWS, access_review(viewer, right)))
-            kept_s = self._limits.yes_kept_s if is_given else self._limits.no_kept_s
-            self._rights.put(key, is_given, until_s=asked_at_s + kept_s)
-            return is_given
-
-        return await self._questions.ask(key, ask)
+        return (await self._find(viewer, right)).value
 
     async def find_namespaces(
         self, viewer: TokenUser, rights: Sequence[ReadRight], among: Iterable[str]
     ) -> frozenset[str]:
-        """Return those of the namespaces in which the viewer has all the rights.  Raises AccessUnknownError."""
-        found = sorted(set(among))
+        """Return those of the namespaces in which the viewer has all the rights.  Raises AccessUnknownError.
+
+        It is kept for as long as every answer that it was made of: each open stream asks for it every few seconds.
+        """
+        wanted = _WantedNamespaces(rights=tuple(rights), among=frozenset(among))
+        kept = self._namespaces.get(viewer, self._clock())
+        if kept is not None and kept.value.wanted == wanted:
+            return kept.value.found
+        found, until_s = sorted(wanted.among), inf
         for right in rights:  # one after the other: most viewers have none of them in most namespaces
-            if await self.is_allowed(viewer, right):
+            everywhere = await self._find(viewer, right)
+            until_s = min(until_s, everywhere.until_s)
+            if everywhere.value:
                 continue
-            questions = [partial(self.is_allowed, viewer, replace(right, namespace=name)) for name in found]
+            questions = [partial(self._find, viewer, replace(right, namespace=name)) for name in found]
             answers = await gather_bounded(questions, at_once=ASKED_AT_ONCE)
-            found = [name for name, is_given in zip(found, answers, strict=True) if is_given]
-        return frozenset(found)
+            until_s = min((until_s, *(answer.until_s for answer in answers)))
+            found = [name for name, answer in zip(found, answers, strict=True) if answer.value]
+        made = _FoundNamespaces(wanted=wanted, found=frozenset(found))
+        self._namespaces.put(viewer, made, until_s=until_s)
+        return made.found
+
+    async def _find(self, viewer: TokenUser, right: ReadRight) -> KeptAnswer[bool]:
+        key = (viewer, right)
+        if (kept := self._rights.get(key, self._clock())) is not None:
+            return kept
+
+        async def ask() -> KeptAnswer[bool]:
+            asked_at_s = self._clock()
+            is_given = parse_access_review(await self._api.create(ACCESS_REVIEWS, access_review(viewer, right)))
+            kept_s = self._limits.yes_kept_s if is_given else self._limits.no_kept_s
+            answer = KeptAnswer(is_given, asked_at_s + kept_s)
+            self._rights.put(key, is_given, until_s=answer.until_s)
+            return answer
+
+        return await self._questions.ask(key, ask, user=viewer.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WantedNamespaces:
+    rights: tuple[ReadRight, ...]
+    among: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FoundNamespaces:
+    wanted: _WantedNamespaces
+    found: frozenset[str]
 
 
 class _Questions:
-    """Questions under way: one of each kind at a time, within the budget and the deadline."""
+    """Questions under way: one of each kind at a time, within the budget of all and of its user, and the deadline."""
 
     def __init__(self, clock: Callable[[], float], limits: AccessLimits, *, per_s: float, burst: int) -> None:
         self._clock = clock
         self._limits = limits
-        self._budget = ReviewBudget(per_s=per_s, burst=burst, longest_wait_s=limits.deadline_s / 2)
+        self._longest_wait_s = limits.deadline_s / 2
+        self._budget = ReviewBudget(per_s=per_s, burst=burst, longest_wait_s=self._longest_wait_s)
+        self._budgets: ReviewCache[str, ReviewBudget] = ReviewCache(most=limits.most_tokens)
         self._asked: dict[Hashable, asyncio.Task[object]] = {}
         self._turn = asyncio.Semaphore(ASKED_AT_ONCE)
         self._failed_at_s = float("-inf")
         self._reported = ""
 
-    async def ask(self, key: Hashable, question: Callable[[], Awaitable[V]]) -> V:
-        """Return the answer.  A viewer who goes away leaves the question to others who wait for it."""
+    async def ask(self, key: Hashable, question: Callable[[], Awaitable[V]], *, user: str = "") -> V:
+        """Return the answer, asked for on behalf of a user, or of nobody who is known.
+
+        A viewer who goes away leaves the question to others who wait for it.
+        """
         task = self._asked.get(key)
         if task is None:
-            task = self._begin(key, question)
+            task = self._begin(key, question, user)
         return cast("V", await asyncio.shield(task))
 
     async def close(self) -> None:
@@ -199,17 +243,35 @@ class _Questions:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _begin(self, key: Hashable, question: Callable[[], Awaitable[object]]) -> asyncio.Task[object]:
+    def _begin(self, key: Hashable, question: Callable[[], Awaitable[object]], user: str) -> asyncio.Task[object]:
         now_s = self._clock()
         if now_s < self._failed_at_s + self._limits.pause_after_failure_s:
             raise self._unknown("the API server could not be asked a moment ago")
-        wait_s = None if len(self._asked) >= MOST_ASKED else self._budget.take(now_s)
+        wait_s = None if len(self._asked) >= MOST_ASKED else self._take(user, now_s)
         if wait_s is None:
             raise self._unknown("too many viewers ask at once")
         task: asyncio.Task[object] = asyncio.create_task(self._answer(question, wait_s), name="review")
         self._asked[key] = task
         task.add_done_callback(lambda done: self._end(key, done))
         return task
+
+    def _take(self, user: str, now_s: float) -> float | None:
+        """Count a question and return how long it waits; None: it may not be asked, by its user or at all."""
+        own_wait_s = self._budget_of(user, now_s).take(now_s) if user else 0.0
+        wait_s = None if own_wait_s is None else self._budget.take(now_s)
+        return None if own_wait_s is None or wait_s is None else max(own_wait_s, wait_s)
+
+    def _budget_of(self, user: str, now_s: float) -> ReviewBudget:
+        kept = self._budgets.get(user, now_s)
+        if kept is not None:
+            return kept.value
+        made = ReviewBudget(
+            per_s=self._limits.user_reviews_per_s,
+            burst=self._limits.user_review_burst,
+            longest_wait_s=self._longest_wait_s,
+        )
+        self._budgets.put(user, made, until_s=inf)
+        return made
 
     def _end(self, key: Hashable, task: asyncio.Task[object]) -> None:
         del self._asked[key]

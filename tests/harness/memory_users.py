@@ -12,6 +12,7 @@ class MemoryUsers:
 
     def __init__(self, server: MemoryServer) -> None:
         self.tokens: dict[str, str] = {}
+        self.extra: dict[str, dict[str, list[str]]] = {}  # of a token
         self.rights: set[tuple[str, str, str]] = set()  # user, [VERB ]plural[/subresource], namespace ("": all of them)
         self.problem: Exception | None = None
         self.asked = {TOKEN_REVIEWS: 0, ACCESS_REVIEWS: 0}
@@ -41,6 +42,7 @@ class MemoryUsers:
             return body | {"status": {"user": {}, "error": "[invalid bearer token]"}}
         groups = ["system:serviceaccounts", "system:authenticated"]
         status = {"authenticated": True, "user": {"username": name, "uid": f"uid-{name}", "groups": groups}}
+        status["user"] |= {"extra": self.extra[token]} if (token := body["spec"]["token"]) in self.extra else {}
         return body | {"status": status | {"audiences": [AUDIENCE]}}
 
     def _review_access(self, body):

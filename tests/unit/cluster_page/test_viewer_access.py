@@ -269,3 +269,61 @@ def test_token_for_another_audience_is_nobodys():
         assert await stage.access.find_viewer("ann's") is None
 
     on_a_stage(body)
+
+
+async def new_token(stage, number):
+    """Another token of ann's account, as newer API servers tell of it."""
+    stage.users.tokens[f"ann's {number}"] = "ann"
+    stage.users.extra[f"ann's {number}"] = {"authentication.kubernetes.io/credential-id": [f"JTI={number}"]}
+    return await stage.access.find_viewer(f"ann's {number}")
+
+
+def test_new_tokens_of_one_account_ask_nothing_again():
+    """Newer API servers tell an id of each token."""
+
+    async def body(stage):
+        for number in range(3):
+            assert await stage.access.is_allowed(await new_token(stage, number), JOBS_OF_A)
+        assert stage.asked(ACCESS_REVIEWS) == 1
+
+    on_a_stage(body)
+
+
+def test_user_with_a_question_for_each_of_many_namespaces_keeps_no_other_waiting():
+    """Nor with many tokens: what is too much for one user is refused to that user."""
+
+    async def body(stage):
+        stage.users.tokens["bob's"] = "bob"
+        ann, bob = await stage.access.find_viewer("ann's"), await stage.access.find_viewer("bob's")
+        for _ in range(5):
+            names = {f"n{number}" for number in range(1_000)}
+            assert "too many" in await refusal(stage.access.find_namespaces(ann, [ALL_JOBS], names))
+        assert not await stage.access.is_allowed(bob, JOBS_OF_A)
+        for number in range(100):
+            await new_token(stage, number)
+        await asyncio.sleep(YES_KEPT_S)
+        again = [stage.access.find_viewer(f"ann's {number}") for number in range(100)]
+        answers = await asyncio.gather(*again, return_exceptions=True)
+        assert any(isinstance(one, AccessUnknownError) for one in answers)
+        assert (await stage.access.find_viewer("bob's")).name == "bob"
+
+    on_a_stage(body, user_reviews_per_s=1.0, user_review_burst=50)
+
+
+def test_namespaces_are_kept_for_as_long_as_what_they_were_made_of():
+    """Each open stream asks for them every few seconds; a right that is taken still ends in time."""
+
+    async def body(stage):
+        ann, names = await stage.access.find_viewer("ann's"), [f"n{number}" for number in range(100)]
+        assert await stage.access.find_namespaces(ann, [ALL_JOBS], ["a", *names]) == {"a"}
+        looked, get = [], stage.access._rights.get
+        stage.access._rights.get = lambda *given: looked.append(1) or get(*given)
+        assert await stage.access.find_namespaces(ann, [ALL_JOBS], ["a", *names]) == {"a"}
+        assert not looked
+        assert await stage.access.find_namespaces(ann, [ALL_JOBS], names) == frozenset()
+        assert await stage.access.find_namespaces(ann, [ALL_JOBS], ["a", *names]) == {"a"}
+        stage.users.rights.clear()
+        await asyncio.sleep(YES_KEPT_S)
+        assert await stage.access.find_namespaces(ann, [ALL_JOBS], ["a", *names]) == frozenset()
+
+    on_a_stage(body)
