@@ -51,6 +51,7 @@ class DeviceReading:
     parent_uuid: str | None = None  # the whole GPU, for a MIG instance
     gpu_instance: int | None = None  # for a MIG instance
     utilisation_percent: int | Absence = Absence.FAILED  # over the last second or less
+    is_utilisation_brief: bool = False  # that second is a small part of the interval, of which nothing else tells
     work: tuple[ProcessWork, ...] | Absence = Absence.FAILED
     processes: tuple[DeviceProcess, ...] | Absence = Absence.FAILED
     has_mps: bool = False

@@ -95,7 +95,7 @@ def _counters(after: DeviceReading) -> Signal:
     elif len(absences) == 2:
         return _absent(Source.COUNTERS, Absence.NOT_SUPPORTED)
     else:
-        state = SignalState.LOW
+        state = SignalState.SILENT if after.is_utilisation_brief else SignalState.LOW
     return Signal(
         source=Source.COUNTERS,
         state=state,

@@ -1,8 +1,9 @@
 """Readings from a DCGM exporter's page, in place of the driver: for nodes where one runs anyway (ADR 0284).
 
 The exporter renews its figures every 30 s by default, and the page does not say when.  So a page whose energy counters
-stand still is the page before, and its reading is returned again as the same object.  The page tells no processes and
-no instances of divided GPUs: a GPU that no pod claims is unknown, and so is a divided one.
+stand still is the page before, and its reading is returned again as the same object.  Utilisation is that of the last
+second of 30, so that it proves work and no idleness, unless the graphics engine's activity tells of all of them.  The
+page tells no processes and no instances of divided GPUs: a GPU that no pod claims is unknown, and so is a divided one.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ MOST_BYTES: Final = 4 << 20
 MOST_DEVICES: Final = 128
 _LONGEST_LABEL: Final = 96
 
-_UTILISATION: Final = "DCGM_FI_DEV_GPU_UTIL"  # percent
+_UTILISATION: Final = "DCGM_FI_DEV_GPU_UTIL"  # percent; nothing of encoders and decoders
+_VIDEO: Final = ("DCGM_FI_DEV_ENC_UTIL", "DCGM_FI_DEV_DEC_UTIL")  # percent
 _ENGINE: Final = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"  # ratio
 _ENERGY: Final = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"  # mJ since the driver was loaded
 _MEMORY: Final = "DCGM_FI_DEV_FB_USED"  # MiB
-_READ: Final = frozenset({_UTILISATION, _ENGINE, _ENERGY, _MEMORY})
+_READ: Final = frozenset({_UTILISATION, *_VIDEO, _ENGINE, _ENERGY, _MEMORY})
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -121,20 +123,28 @@ def parse_page(page: str) -> tuple[DeviceReading, ...]:
 def _reading(uuid: str, labels: Mapping[str, str], told: Mapping[str, float]) -> DeviceReading:
     number = labels.get("device", "").removeprefix("nvidia")
     engine = _figure(told, _ENGINE, 1.0)
-    utilisation = _figure(told, _UTILISATION, 100.0)
     energy_mj = _figure(told, _ENERGY, 1e18)
     memory_mib = _figure(told, _MEMORY, 1e7)
     return DeviceReading(
         uuid=uuid,
         model=labels.get("modelName", "")[:_LONGEST_LABEL],
         minor=int(number) if number.isdecimal() and len(number) < 5 else None,
-        utilisation_percent=utilisation if isinstance(utilisation, Absence) else math.ceil(utilisation),
+        utilisation_percent=_utilisation(told),
+        is_utilisation_brief=isinstance(engine, Absence),
         work=Absence.NOT_SUPPORTED,
         processes=Absence.NOT_SUPPORTED,
         gpm_percent=engine if isinstance(engine, Absence) else 100 * engine,
         energy_mj=energy_mj if isinstance(energy_mj, Absence) else int(energy_mj),
         memory_used_bytes=memory_mib if isinstance(memory_mib, Absence) else int(memory_mib) << 20,
     )
+
+
+def _utilisation(told: Mapping[str, float]) -> int | Absence:
+    """The largest of the GPU's own and of its encoders and decoders, which not every exporter tells."""
+    found = [_figure(told, name, 100.0) for name in (_UTILISATION, *(name for name in _VIDEO if name in told))]
+    highest = max((one for one in found if not isinstance(one, Absence)), default=0.0)
+    absent = next((one for one in found if isinstance(one, Absence)), None)
+    return absent if absent is not None and highest == 0.0 else math.ceil(highest)
 
 
 def _figure(told: Mapping[str, float], name: str, most: float) -> float | Absence:

@@ -22,14 +22,17 @@ UUID = "GPU-11111111-2222-3333-4444-555555555555"
 LABELS = f'gpu="0",UUID="{UUID}",device="nvidia0",modelName="NVIDIA A100-SXM4-80GB",Hostname="n1",container="",pod="p"'
 
 
-def page(*, util="0", engine="0.000000", energy="1000", labels=LABELS):
-    return (
+def page(*, util="0", engine="0.000000", energy="1000", labels=LABELS, **more):
+    """`engine` None: the exporter tells no profiling counters; `more`: further fields without their prefix."""
+    lines = "".join(f"DCGM_FI_DEV_{name}{{{labels}}} {value}\n" for name, value in more.items())
+    if engine is not None:
+        lines += f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{labels}}} {engine}\n"
+    return lines + (
         "# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).\n"
         "# TYPE DCGM_FI_DEV_GPU_UTIL gauge\n"
         f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} {util}\n"
         "# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION counter\n"
         f"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{{labels}}} {energy}\n"
-        f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{labels}}} {engine}\n"
         f"DCGM_FI_DEV_SM_CLOCK{{{labels}}} 1410\n"
     )
 
@@ -76,6 +79,23 @@ def test_an_impossible_figure_is_absurd(value):
     """DCGM writes large numbers where it has none; that may hide work."""
     (one,) = parse_page(page(util=value))
     assert one.utilisation_percent is Absence.ABSURD
+
+
+@pytest.mark.parametrize(
+    ("figures", "utilisation"),
+    [
+        ({"ENC_UTIL": "40", "DEC_UTIL": "55"}, 55),
+        ({"ENC_UTIL": "0.2", "DEC_UTIL": "0"}, 1),
+        ({"ENC_UTIL": "0", "DEC_UTIL": "0"}, 0),
+        ({"ENC_UTIL": "2147483632", "DEC_UTIL": "0"}, Absence.ABSURD),
+        ({"ENC_UTIL": "2147483632", "DEC_UTIL": "3"}, 3),
+        ({"util": "NaN", "ENC_UTIL": "7"}, 7),
+    ],
+)
+def test_encoders_and_decoders_work_too(figures, utilisation):
+    """A transcoding T4 stays near its idle power, and its own utilisation near 0."""
+    (one,) = parse_page(page(**figures))
+    assert one.utilisation_percent == utilisation
 
 
 def test_a_divided_gpu_is_unknown_and_one_without_energy_is_left_out():
@@ -214,22 +234,29 @@ class NoOwners:
         return DeviceOwners()
 
 
+HELD_BY_ONE = {UUID: (DeviceClaim(pod=HoldingPod(namespace="ns", name="one")),)}
+
+
 @pytest.mark.parametrize(
-    ("engine", "claims", "verdict"),
+    ("figures", "claims", "outcome", "verdict"),
     [
-        ("0", {UUID: (DeviceClaim(pod=HoldingPod(namespace="ns", name="one")),)}, GpuVerdict.HELD),
-        ("0", {}, GpuVerdict.UNKNOWN),
-        ("0.2", {}, GpuVerdict.ACTIVE),
+        ({}, HELD_BY_ONE, SampleOutcome.LOW, GpuVerdict.HELD),
+        ({}, {}, SampleOutcome.LOW, GpuVerdict.UNKNOWN),
+        ({"engine": "0.2"}, {}, SampleOutcome.WORKING, GpuVerdict.ACTIVE),
+        ({"DEC_UTIL": "12"}, HELD_BY_ONE, SampleOutcome.WORKING, GpuVerdict.ACTIVE),
+        ({"engine": None}, HELD_BY_ONE, SampleOutcome.TOO_FEW, GpuVerdict.UNKNOWN),
+        ({"engine": None, "util": "3"}, HELD_BY_ONE, SampleOutcome.WORKING, GpuVerdict.ACTIVE),
     ],
+    ids=["held", "nobody's", "computes", "decodes", "the last second alone", "work in the last second"],
 )
-def test_verdicts_rest_on_what_the_page_tells(engine, claims, verdict):
-    """Three sources; without the list of processes no GPU is free."""
+def test_verdicts_rest_on_what_the_page_tells(figures, claims, outcome, verdict):
+    """Two sources that tell of the whole interval; without the list of processes no GPU is free."""
     history, rule = NodeHistory(), VerdictRule(window_s=120.0, longest_gap_s=120.0)
     for number in range(6):
-        text = page(engine=engine, energy=str(number * 30 * 60_000))
+        text = page(energy=str(number * 30 * 60_000), **figures)
         reading = NodeReading(at_ns=number * 30 * 10**9, devices=parse_page(text))
         judged = judge_node(history, reading, DeviceOwners(claims=claims), rule)
         history = judged.history
     (device,) = judged.verdicts
     assert device.verdict is verdict
-    assert (device.outcome is SampleOutcome.LOW) == (engine == "0")
+    assert device.outcome is outcome
