@@ -242,6 +242,7 @@ class Plan:
     decisions: tuple[Decision, ...] = ()
     actions: tuple[Action, ...] = ()
     waits: tuple[DeferredChange, ...] = ()
+    queue: tuple[JobName, ...] = ()  # jobs that waited for their start, in the order in which they have their turn
     demands: tuple[DemandAnswer, ...] = ()
     idle_reclaims: tuple[IdleReclaim, ...] = ()  # of pods of others; carried out beside the actions, or only told
     history: History = field(default_factory=History)  # before the actions: `planner.record_applied` adds them

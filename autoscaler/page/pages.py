@@ -170,7 +170,8 @@ async def show_pod(reading: Reading) -> Shown:
 
 async def show_waiting(reading: Reading) -> Shown:
     """Who waits, and what would help the first of them."""
-    view, outlook = waiting_view(reading.documents), await outlook_of(reading)
+    outlook = await outlook_of(reading)
+    view = waiting_view(reading.documents, outlook.queue)
     first = [one.job for one in view.starting[:MOST_HELPED]] if reading.rights.can_plan else []
     drawings = {
         "outlook": outlook.jobs,

@@ -54,10 +54,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOutlook:
-    """What the next plan holds: of each job by its name in the snapshot, and of web pods (`DemandState`)."""
+    """What the next plan holds: of each job by its name in the snapshot, and of web pods (`DemandState`).
+
+    `queue`: names of the jobs that wait for their start, in the planner's order.
+    """
 
     jobs: Mapping[str, Outlook] = field(default_factory=dict)
     demands: Mapping[str, str] = field(default_factory=dict)
+    queue: tuple[str, ...] = ()
 
 
 class PlannerQuestions:
@@ -198,7 +202,8 @@ def outlook_of(inputs: PlanInputs) -> PlanOutlook:
         target = found[wait.job].target if wait.job in found else 0
         wait_s = None if wait.until_s is None else max(0.0, wait.until_s - inputs.now_s)
         found[wait.job] = Outlook(bottleneck=wait.bottleneck.value, message=wait.message, target=target, wait_s=wait_s)
-    return PlanOutlook(jobs=found, demands={demand.pod: demand.state.value for demand in made.demands})
+    demands: dict[str, str] = {demand.pod: demand.state.value for demand in made.demands}
+    return PlanOutlook(jobs=found, demands=demands, queue=made.queue)
 
 
 def why_of(inputs: PlanInputs, job: JobView, clock: Callable[[], float]) -> WhyView:

@@ -62,7 +62,7 @@ def run_phases(copy: WorkingCopy) -> Plan:
     retain_running_jobs(copy)  # P2
     finish_moves(copy)
     reclaim_surplus(copy)  # P3
-    admit_gangs(copy)  # P4
+    queue = admit_gangs(copy)  # P4
     reserve_headroom(copy)
     share_capacity(copy)  # P5, P6
     restore_cores(copy)
@@ -76,6 +76,7 @@ def run_phases(copy: WorkingCopy) -> Plan:
         decisions=explain_sizes(copy),
         actions=actions,
         waits=waits,
+        queue=queue,
         demands=tuple(copy.external.answers),
         idle_reclaims=reclaims,
         history=next_history(copy),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import integer, key_of
@@ -16,9 +17,9 @@ MOST_SHOWN: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingJob:
-    """A job that waits.  `position`: from 1, by priority and then by how long it waits."""
+    """A job that waits.  `position`: from 1, among all that wait, by the planner's order; None: it is not known."""
 
-    position: int
+    position: int | None
     job: JobView
     priority: int
     since_s: float
@@ -49,18 +50,25 @@ class WaitingView:
     pods: tuple[WaitingPods, ...]
 
 
-def waiting_view(documents: ClusterDocuments) -> WaitingView:
-    """Return who waits, those first who come first."""
+def waiting_view(documents: ClusterDocuments, queue: Sequence[str] = ()) -> WaitingView:
+    """Return who waits, those first who come first.
+
+    `queue`: jobs as a plan has them in its order (`Plan.queue`), by NAMESPACE/NAME or in a run by name.  Others follow
+    by priority and then by how long they wait: that is not the planner's order, and they have no position.
+    """
+    places = {name: place for place, name in enumerate(queue, start=1)}
     priorities = {key_of(raw): integer(raw, "status", "priority") for raw in documents.jobs}
     jobs = [job for job in job_views(documents) if not job.ending and "Suspended" not in job.conditions]
+    positions = {job.key: places.get(job.key, places.get(job.name)) for job in jobs if job.is_waiting}
     starting = sorted(
-        (job for job in jobs if job.is_waiting), key=lambda job: (-priorities[job.key], _since(job), job.key)
+        (job for job in jobs if job.is_waiting),
+        key=lambda job: (positions[job.key] or inf, -priorities[job.key], _since(job), job.key),
     )
     growing = tuple(job for job in jobs if wants_more(job))
     return WaitingView(
         starting=tuple(
-            WaitingJob(position=at, job=job, priority=priorities[job.key], since_s=_since(job))
-            for at, job in enumerate(starting[:MOST_SHOWN], start=1)
+            WaitingJob(position=positions[job.key], job=job, priority=priorities[job.key], since_s=_since(job))
+            for job in starting[:MOST_SHOWN]
         ),
         starting_count=len(starting),
         growing=growing[:MOST_SHOWN],

@@ -48,13 +48,14 @@ STARTS_PER_PLAN: Final = 16
 """Most starts per plan: as many as the loop writes concurrently, so that the next plan is not delayed."""
 
 
-def admit_gangs(copy: WorkingCopy) -> None:
+def admit_gangs(copy: WorkingCopy) -> tuple[JobName, ...]:
     """Start the gangs that fit, `STARTS_PER_PLAN` at most; reserve or vacate capacity for the others; record why each
-    one waits."""
+    one waits.  Return all of them in their order."""
     barred: frozenset[NodeName] = frozenset()
     reserved: set[int] = set()
     refused: dict[object, PlannedJob] = {}  # by kind: the first that did not fit since the last start
-    for name in admission_queue(copy):
+    queue = admission_queue(copy)
+    for name in queue:
         job = copy.jobs[name]
         if copy.policy.admission is Admission.STRICT_CLASS:
             finish_classes_above(copy, job.spec.priority)
@@ -77,6 +78,7 @@ def admit_gangs(copy: WorkingCopy) -> None:
         if is_possible and is_aged(copy, job) and job.spec.priority not in reserved:
             reserved.add(job.spec.priority)
             barred |= bar_nodes(copy, name, barred)
+    return tuple(queue)
 
 
 def finish_classes_above(copy: WorkingCopy, priority: int) -> None:

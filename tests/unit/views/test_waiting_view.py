@@ -12,10 +12,27 @@ def waiting(name, *, priority=0, age_s=60):
     return job(name, ready=0, target=0, status=status)
 
 
-def test_the_position_goes_by_priority_and_then_by_age():
+def test_the_position_is_the_planner_s():
+    """Its order has shares in it, which no job's own object shows."""
     jobs = (waiting("late", age_s=10), waiting("early", age_s=90), waiting("urgent", priority=1_000, age_s=1))
-    found = waiting_view(replace(demo_documents(), jobs=jobs))
-    assert [(one.position, one.job.name) for one in found.starting] == [(1, "urgent"), (2, "early"), (3, "late")]
+    documents = replace(demo_documents(), jobs=jobs)
+    for queue in (("team/urgent", "team/late", "team/early"), ("urgent", "late", "early")):  # of a cluster, of a run
+        found = waiting_view(documents, queue)
+        assert [(one.position, one.job.name) for one in found.starting] == [(1, "urgent"), (2, "late"), (3, "early")]
+
+
+def test_without_a_plan_there_is_no_position():
+    """A viewer of one namespace, say, who does not see who else waits."""
+    jobs = (waiting("late", age_s=10), waiting("early", age_s=90), waiting("urgent", priority=1_000, age_s=1))
+    documents = replace(demo_documents(), jobs=jobs)
+    found = waiting_view(documents)
+    assert [(one.position, one.job.name) for one in found.starting] == [
+        (None, "urgent"),
+        (None, "early"),
+        (None, "late"),
+    ]
+    found = waiting_view(documents, ("rivals/first", "team/late"))  # another one has come since the plan was made
+    assert [(one.position, one.job.name) for one in found.starting] == [(2, "late"), (None, "urgent"), (None, "early")]
 
 
 def test_of_many_jobs_the_first_are_shown_and_all_are_counted():

@@ -105,3 +105,15 @@ def test_gang_that_lost_a_placement_leaves_its_others_to_the_rest_of_the_plan():
     planned = replace(driver.plan(), actions=(AdmitGang(job="gang", pods=tuple(pods[:2])), pods[2]))
     fresh = replace(driver.cluster.view(), revision=planned.revision + 1)
     assert still_valid(planned, fresh, CALM) == (pods[2],)
+
+
+def test_a_plan_tells_in_which_order_jobs_wait():
+    """By priority, then by what each would take: age decides last (the page shows these positions)."""
+    jobs = [
+        job("early-and-large", low=4, submitted_at_s=1.0),
+        job("late-and-small", low=2, submitted_at_s=3.0),
+        job("urgent", low=4, priority=10, submitted_at_s=3.0),
+    ]
+    driver = settled([node("a", 2_000)], [job("runs", low=2, high=2, priority=10)])
+    driver.cluster.put(*jobs)
+    assert driver.plan().queue == ("urgent", "late-and-small", "early-and-large")
