@@ -18,6 +18,7 @@ from autoscaler.domain.cluster import JobName, Role, Shape, Trait
 from autoscaler.domain.idleness import IdleTrainer
 from autoscaler.errors import InvalidSpecError
 from autoscaler.throughput import CurveShape, FittedCurve
+from autoscaler.throughput.remaining_time import RemainingWork
 
 DEFAULT_WEIGHT = 100
 
@@ -230,6 +231,7 @@ class Job:
     idle: tuple[IdleTrainer, ...] = ()  # its trainers that do no work (ADR 0287)
     remaining_s: float | None = None  # until its work is done at this size; None or NaN: unknown, taken as long
     throughput: FittedCurve | None = None  # by its size, as observed; None: nothing was observed
+    remaining_work: RemainingWork | None = None  # for people, in snapshots: the operator plans with `remaining_s` alone
 
     def __post_init__(self) -> None:
         if self.weight < 1:

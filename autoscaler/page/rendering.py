@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from autoscaler.page.drawings.words import plain, shortened
 from autoscaler.quantities import format_cpu, format_memory
 from autoscaler.views.phrases import format_age
+from autoscaler.views.remaining_time import format_remaining
 
 LIVE: str = "live"
 """The block of a template that is replaced when something has changed."""
@@ -32,6 +33,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "age": format_age,
+        "remaining": format_remaining,
         "instant": to_instant,
         "clock": to_clock,
         "short": shortened,

@@ -19,10 +19,12 @@ from autoscaler.clusters.kubernetes.objects.fields import (
     text,
     unix_s,
 )
+from autoscaler.throughput.remaining_time import RemainingTime
 from autoscaler.views.cluster_picture import colours_of
 from autoscaler.views.documents import ClusterDocuments
 from autoscaler.views.object_states import holding_conditions, job_message
 from autoscaler.views.pod_view import PodView
+from autoscaler.views.remaining_time import percent_of, remaining_of, work_of
 from autoscaler.views.throughput import ThroughputView, throughput_of
 from autoscaler.views.view_memo import ViewMemo
 
@@ -48,7 +50,10 @@ class RoleSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressView:
-    """Progress of a job.  `percent` is text, as the status has it; `eta_s`: None where the pace is not known."""
+    """Progress of a job.  `percent` is text, as the status has it.
+
+    `eta_s`: how long it takes at its present pace; `remaining`: at the size that is wanted.  None: not known.
+    """
 
     percent: str
     epoch: int
@@ -61,11 +66,12 @@ class ProgressView:
     resize_pause_ms: int
     checkpoint_at_s: float | None
     eta_s: float | None
+    remaining: RemainingTime | None
 
     @property
     def share(self) -> float:
         """The part that is done, 0 to 1."""
-        return min(1.0, max(0.0, _percent(self.percent) / 100))
+        return (percent_of(self.percent) or 0.0) / 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +220,7 @@ def job_view(job: Raw) -> JobView:
         failures=integer(status, "failures"),
         backoff_limit=integer(job, "spec", "runPolicy", "backoffLimit", default=6),
         checkpoint_uri=text(job, "spec", "checkpoint", "uri"),
-        progress=_progress(part(status, "progress")),
+        progress=_progress(job),
         throughput=throughput_of(job),
         resizes=tuple(_resize(one) for one in parts(status, "resizes")),
     )
@@ -241,13 +247,13 @@ def _size(spec: Raw, status: Raw) -> RoleSize:
     )
 
 
-def _progress(progress: Raw) -> ProgressView | None:
+def _progress(job: Raw) -> ProgressView | None:
+    progress, work = part(job, "status", "progress"), work_of(job)
     total, rate = integer(progress, "samplesTotal"), integer(progress, "samplesPerSecond")
-    if not total:
+    if total <= 0:
         return None
-    percent = text(progress, "percent")
     return ProgressView(
-        percent=percent,
+        percent=text(progress, "percent"),
         epoch=integer(progress, "epoch"),
         epochs=integer(progress, "epochs"),
         samples_committed=integer(progress, "samplesCommitted"),
@@ -257,15 +263,9 @@ def _progress(progress: Raw) -> ProgressView | None:
         steps=integer(progress, "steps"),
         resize_pause_ms=integer(progress, "resizePauseMilliseconds"),
         checkpoint_at_s=unix_s(text(progress, "lastCheckpointTime")),
-        eta_s=total * (1 - _percent(percent) / 100) / rate if rate else None,
+        eta_s=work.samples / rate if work is not None and rate > 0 else None,
+        remaining=remaining_of(job),
     )
-
-
-def _percent(written: str) -> float:
-    try:
-        return float(written.removesuffix("%"))
-    except ValueError:
-        return 0.0
 
 
 def _problems(job: Raw) -> Iterable[ProblemView]:

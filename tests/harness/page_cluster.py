@@ -281,7 +281,10 @@ def demo_documents():
                 high=6,
                 reason="CapacityDraining",
                 message="gave 1 trainer to deployment/web, whose pods come first",
-                progress=progress("31.5%"),
+                progress=progress(
+                    "31.5%",
+                    remaining={"trainers": 1, "seconds": 120.0, "shortestSeconds": 100.0, "longestSeconds": 140.0},
+                ),
                 resizes=[
                     resize(2, 1, cause="pod", message="for team/web-abc-9", age_s=3),
                     resize(1, 2, cause="free capacity", message="node-3 had room", age_s=200),

@@ -98,6 +98,9 @@ def why(*, kind: str, name: str, size: int | None, output: str, snapshot: Path |
 def plan(*, output: str, snapshot: Path | None, selector: PlaceSelector) -> None:
     """Print the plan that the planner would make now; nothing is written.
 
+    REMAINING: how long a job takes at its TARGET, by its measured throughput; with the likely range where it has not
+    been measured there, and "-" where too little is known.
+
     \b
     edl plan
     edl plan --snapshot snapshot.json -o wide
@@ -107,11 +110,11 @@ def plan(*, output: str, snapshot: Path | None, selector: PlaceSelector) -> None
 
     with open_snapshot(selector, snapshot) as source:
         inputs = _inputs_of(source)
-    found = decide(inputs.view, inputs.policy, inputs.now_s)
+    found, jobs = decide(inputs.view, inputs.policy, inputs.now_s), {job.name: job for job in inputs.view.jobs}
     if output in {"table", "wide"}:
-        print(escape_controls("\n".join(planner_report.plan_lines(found, is_wide=output == "wide"))))
+        print(escape_controls("\n".join(planner_report.plan_lines(found, jobs, is_wide=output == "wide"))))
     else:
-        print(escape_controls(format_content(planner_report.plan_content(found), output)))
+        print(escape_controls(format_content(planner_report.plan_content(found, jobs), output)))
 
 
 @click.command("what-if")

@@ -63,6 +63,7 @@ from autoscaler.operator.process.policy_file import (
     parse_policy,
 )
 from autoscaler.snapshots import SnapshotContent
+from autoscaler.views.remaining_time import work_of
 
 PLANNER_ROLE: Final = "edl-planner-view"  # a ClusterRole of the chart, without a binding
 NEEDS_ROLE: Final = (
@@ -184,6 +185,7 @@ def facts_of(job: KubeJob, raw: Raw, pods: Iterable[Raw], *, has_master: bool, n
         waiting_share=waiting_share_of(raw),
         resize_pause_s=max(0, integer(status, "progress", "resizePauseMilliseconds")) / 1000,
         throughput=curve_in_status(status, now_s),
+        remaining_work=work_of(raw),
         idle=idle_in_status(status, namespace=job.namespace),
     )
 

@@ -14,6 +14,7 @@ from autoscaler.domain import NOTHING, Resources
 from autoscaler.quantities import format_cpu, format_memory
 from autoscaler.views.object_states import job_message, job_metrics, node_state, pod_state
 from autoscaler.views.phrases import format_age, format_count
+from autoscaler.views.remaining_time import format_remaining, remaining_of
 
 _NAME: Final = Column(title="NAME", cell=lambda o: text(o, "metadata", "name"))
 _NAMESPACE: Final = Column(title="NAMESPACE", cell=lambda o: text(o, "metadata", "namespace"))
@@ -124,6 +125,11 @@ _JOB: Final = (
     Column(title="MAX", cell=_number("spec", "trainer", "maxReplicas")),
     Column(title="SERVERS", cell=_servers),
     Column(title="PROGRESS", cell=lambda o: text(o, "status", "progress", "percent")),
+    Column(
+        title="REMAINING",
+        cell=lambda o: format_remaining(remaining_of(o)),
+        key=lambda o: None if (found := remaining_of(o)) is None else found.seconds,
+    ),
 )
 _REASON: Final = Column(title="REASON", cell=lambda o: text(o, "status", "reason"))
 _WIDE_JOB: Final = (

@@ -13,8 +13,10 @@ from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_
 from autoscaler.jobs.server_ratio import describe_data_wait, find_hint
 from autoscaler.views.object_states import holding_conditions, job_message, job_metrics
 from autoscaler.views.phrases import format_age, format_copies, format_ending, format_server_bounds
+from autoscaler.views.remaining_time import format_remaining, remaining_of
 
 _HEALTHY_REASONS = frozenset({"NotActive", "Waiting"})
+_ENDINGS = ("Completed", "Failed")
 
 
 def job_lines(job: PlainObject, now_s: float) -> list[str]:
@@ -54,10 +56,7 @@ def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
     leader = text(job, "status", "master", "leader")
     masters = f"{integer(job, 'status', 'master', 'ready')} of {integer(job, 'spec', 'master', 'replicas', default=1)}"
     yield "Masters", f"{masters} ready" + (f", {leader} leads" if leader else "")
-    if integer(job, "status", "progress", "samplesTotal"):  # a data set is declared
-        yield "Progress", _progress(job, now_s)
-    if integer(job, "status", "progress", "steps"):
-        yield "Group", _group(job)
+    yield from _progress_subjects(job, now_s)
     if metrics := job_metrics(job):
         yield "Metrics", f"{metrics} (reported by the script, mean over its trainers)"
     failures, limit = integer(job, "status", "failures"), integer(job, "spec", "runPolicy", "backoffLimit", default=6)
@@ -65,6 +64,15 @@ def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
     yield "Folder", text(job, "spec", "checkpoint", "uri")
     if integer(job, "status", "observedGeneration") < integer(job, "metadata", "generation"):
         yield "Note", "the operator has not seen the last change of this job yet"
+
+
+def _progress_subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
+    if integer(job, "status", "progress", "samplesTotal"):  # a data set is declared
+        yield "Progress", _progress(job, now_s)
+        if not any(condition_of(job, one).get("status") == "True" for one in _ENDINGS):
+            yield "Remaining", _remaining(job)
+    if integer(job, "status", "progress", "steps"):
+        yield "Group", _group(job)
 
 
 def _other_messages(job: PlainObject) -> Iterator[tuple[str, str]]:
@@ -122,7 +130,7 @@ def job_facts_of(job: PlainObject, now_s: float) -> JobFacts:
     """Facts of a cluster's job that no plan has."""
     ended_at_s = unix_s(text(job, "status", "completionTime"))
     age_s = None if ended_at_s is None else now_s - ended_at_s
-    endings = {one: condition_of(job, one) for one in ("Completed", "Failed")}
+    endings = {one: condition_of(job, one) for one in _ENDINGS}
     ended = [format_ending(name, age_s, text(o, "message")) for name, o in endings.items() if o.get("status") == "True"]
     idle, progressing = condition_of(job, "Idle"), condition_of(job, "Progressing")
     return JobFacts(
@@ -178,6 +186,14 @@ def _progress(job: PlainObject, now_s: float) -> str:
     if at_s is not None:
         items.append(f"checkpoint {format_age(max(0.0, now_s - at_s))} ago")
     return ", ".join(items)
+
+
+def _remaining(job: PlainObject) -> str:
+    """Line of how long the job takes at the size that is wanted."""
+    found = remaining_of(job)
+    if found is None:
+        return "unknown"
+    return f"{format_remaining(found)} with {found.trainers} {'trainer' if found.trainers == 1 else 'trainers'}"
 
 
 def _group(job: PlainObject) -> str:

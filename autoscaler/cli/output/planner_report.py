@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from autoscaler.cli.output.formats import section
@@ -16,6 +17,7 @@ from autoscaler.domain import (
     DemandAnswer,
     DemandState,
     Job,
+    JobName,
     Plan,
     ServerSpec,
 )
@@ -23,6 +25,7 @@ from autoscaler.planner.counterfactual import Counterfactual, Explanation
 from autoscaler.planner.formatting import listed
 from autoscaler.snapshots.codec import encode
 from autoscaler.views.phrases import format_server_bounds
+from autoscaler.views.remaining_time import format_remaining, planned_remaining
 from autoscaler.views.why import data_hint, server_hint
 
 # ---- why ------------------------------------------------------------------------------------------------------------
@@ -107,14 +110,15 @@ def _words(answer: Counterfactual) -> str:
 # ---- plan -----------------------------------------------------------------------------------------------------------
 
 
-def plan_lines(plan: Plan, *, is_wide: bool) -> list[str]:
-    """Decisions, then the actions in order, the jobs that wait, and external pods."""
+def plan_lines(plan: Plan, jobs: Mapping[JobName, Job], *, is_wide: bool) -> list[str]:
+    """Decisions, then the actions in order, the jobs that wait, and external pods.  `jobs`: those of the view."""
     wide = ("SERVERS", "SHARE", "CAUSE") if is_wide else ()
-    rows = [["JOB", "MIN", "NOW", "TARGET", "MAX", *wide, "REASON", "BOTTLENECK", "WHY"]]
+    rows = [["JOB", "MIN", "NOW", "TARGET", "MAX", "REMAINING", *wide, "REASON", "BOTTLENECK", "WHY"]]
     for d in plan.decisions:
         more = [f"{d.servers}/{d.servers_target}", f"{d.share:.3f}", str(d.cause or "-")] if is_wide else []
         sizes = [str(number) for number in (d.min, d.now, d.target, d.max)]
-        rows.append([d.job, *sizes, *more, d.reason, d.bottleneck, d.message])
+        remaining = format_remaining(planned_remaining(jobs[d.job], d)) or "-"
+        rows.append([d.job, *sizes, remaining, *more, d.reason, d.bottleneck, d.message])
     lines = align_columns(rows) if plan.decisions else ["no jobs"]
     lines += section(
         "actions, in this order",
@@ -131,9 +135,13 @@ def plan_lines(plan: Plan, *, is_wide: bool) -> list[str]:
     return lines
 
 
-def plan_content(plan: Plan) -> Any:
-    """The whole plan as plain values."""
-    return encode(plan, Plan)
+def plan_content(plan: Plan, jobs: Mapping[JobName, Job]) -> Any:
+    """The whole plan as plain values; each decision with how long its job takes at the target, null: not known."""
+    content = encode(plan, Plan)
+    for told, decision in zip(content["decisions"], plan.decisions, strict=True):
+        found = planned_remaining(jobs[decision.job], decision)
+        told["remaining"] = None if found is None else asdict(found)
+    return content
 
 
 def _single_actions(actions: Iterable[Action]) -> Iterable[CreatePod | DeletePod]:

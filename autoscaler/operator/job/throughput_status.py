@@ -1,6 +1,6 @@
-"""Throughput of a job in its status, and the setting under which it is measured.  Pure (ADR 0267).
+"""Throughput of a job in its status, the setting under which it is measured, and the time that the job still takes.
 
-The points outlive the operator there, and `edl describe` draws them.
+Pure (ADR 0267).  The points outlive the operator there, and `edl describe` draws them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from typing import Any, Final
 from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
 from autoscaler.clusters.kubernetes.objects.fields import parts, text
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
+from autoscaler.domain import Decision
+from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.throughput_watch import ThroughputWatch, points_in_status, points_of, with_setting
 from autoscaler.throughput import FittedCurve
+from autoscaler.throughput.remaining_time import RemainingWork, remaining_time
 
 HARDWARE_LABELS: Final = ("nvidia.com/gpu.product", "node.kubernetes.io/instance-type")
 """The first of these that a node has names its hardware."""
@@ -65,3 +68,24 @@ def throughput_status(watch: ThroughputWatch, worthwhile: int | None) -> dict[st
         if worthwhile is not None:
             report["worthwhile"] = worthwhile
     return report
+
+
+def remaining_status(progress: JobProgress, curve: FittedCurve | None, decision: Decision) -> dict[str, Any]:
+    """Return how long the job takes at the size that is decided, as its status has it; empty: that is not known."""
+    if progress.total <= 0:
+        return {}
+    work = RemainingWork(
+        samples=max(0, progress.total - progress.done - progress.quarantined),
+        samples_per_s=progress.samples_per_s,
+        trainers=progress.training,
+        servers=progress.servers,
+    )
+    found = remaining_time(work, curve, trainers=decision.target, servers=decision.servers_target)
+    if found is None:
+        return {}
+    return {
+        "trainers": found.trainers,
+        "seconds": found.seconds,
+        "shortestSeconds": found.shortest_s,
+        "longestSeconds": found.longest_s,
+    }

@@ -22,7 +22,7 @@ from autoscaler.operator.job.idle_status import idle_status
 from autoscaler.operator.job.job_pods import has_ended, is_leaving, is_ready, names_of, role_of, uid_of
 from autoscaler.operator.job.job_record import JobRecord, idle_trainers_of, is_ratio_measured
 from autoscaler.operator.job.pod_termination import termination_of
-from autoscaler.operator.job.throughput_status import throughput_status
+from autoscaler.operator.job.throughput_status import remaining_status, throughput_status
 from autoscaler.operator.status import conditions
 from autoscaler.operator.status.condition_rules import conditions_of, main_reason
 from autoscaler.operator.status.conditions import ConditionType
@@ -58,7 +58,7 @@ def status_of(inputs: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
     if inputs.plan_report.decision is not None:
         status["share"] = f"{inputs.plan_report.decision.share:.3f}"
     if record.progress is not None:
-        status["progress"] = _progress(record, offset_s)
+        status["progress"] = _progress(record, offset_s) | _remaining(inputs)
     elif (standing_progress := inputs.previous.get("progress")) is not None:
         status["progress"] = standing_progress  # of an earlier master, until this one answers
     decision = inputs.plan_report.decision
@@ -229,6 +229,14 @@ def _progress(record: JobRecord, offset_s: float) -> Raw:
     if isfinite(record.checkpoint_at_s):
         report["lastCheckpointTime"] = to_time(record.checkpoint_at_s - offset_s)
     return report
+
+
+def _remaining(inputs: StatusInputs) -> Raw:
+    record, decision = inputs.record, inputs.plan_report.decision
+    if record.progress is None or decision is None or record.life.stage is not LifeStage.ACTIVE:
+        return {}
+    remaining = remaining_status(record.progress, record.throughput.curve, decision)
+    return {"remaining": remaining} if remaining else {}
 
 
 def _metrics(progress: JobProgress) -> dict[str, float]:

@@ -61,6 +61,11 @@ def test_sizes_and_progress_of_jobs_are_those_of_get(run):
         assert shown["leader"] == status["master"].get("leader", "")
         assert shown["failures"] == status["failures"]
         assert shown["share"] == status["share"]
+        remaining = status.get("progress", {}).get("remaining", {})
+        names = {"trainers": "trainers", "seconds": "seconds", "shortest_s": "shortestSeconds"}
+        told_remaining = (shown["progress"] or {}).get("remaining") or {}
+        for mine, theirs in (names | {"longest_s": "longestSeconds"}).items():
+            assert told_remaining.get(mine) == remaining.get(theirs)
         fields = (("size_before", "from"), ("size_after", "to"), ("cause",) * 2, ("by",) * 2, ("message",) * 2)
         resizes = [{mine: one[theirs] for mine, theirs in fields} for one in status["resizes"]]
         assert [{mine: one[mine] for mine, _ in fields} for one in shown["resizes"]] == resizes

@@ -68,6 +68,28 @@ def test_describe_tells_the_step_and_the_last_pause_of_a_group():
         assert "Group:" not in "\n".join(place.describe("tj", "digits"))
 
 
+@pytest.mark.parametrize(
+    ("trainers", "line"),
+    [(3, "12m (8-20m) with 3 trainers"), (2, "unknown")],
+)
+def test_get_and_describe_tell_how_long_the_job_takes_at_the_size_that_is_wanted(trainers, line):
+    """Of another size, of an earlier plan, it is not known; -o json has what was told."""
+    remaining = {"trainers": trainers, "seconds": 720.0, "shortestSeconds": 480.0, "longestSeconds": 1200.0}
+    with stage() as (made, place):
+        made.make_job(told=status(progress=STATUS["progress"] | {"remaining": remaining}))
+        assert f"Remaining:   {line}" in place.describe("tj", "digits")
+        heading, row = table(place, "tj")
+        column = slice(heading.index("REMAINING"), heading.index("CHECKPOINT"))
+        assert row[column].strip() == {3: "12m (8-20m)", 2: "-"}[trainers]
+        assert place.get("tj", "digits").objects[0]["status"]["progress"]["remaining"] == remaining
+
+
+def test_describe_tells_no_remaining_time_of_a_job_that_ended():
+    with stage() as (made, place):
+        made.make_job(told=status({"type": "Completed", "status": "True"}))
+        assert "Remaining:" not in "\n".join(place.describe("tj", "digits"))
+
+
 def test_describe_and_wide_tables_show_what_the_script_reported():
     """`Session.report`; nothing where it reports nothing, or where an object holds what is no number."""
     progress = STATUS["progress"] | {"metrics": {"loss": 0.123, "accuracy": 0.97, "odd": "high"}}

@@ -25,7 +25,7 @@ def test_tables_of_a_cluster(digits):
     """Jobs as `kubectl get tj` has them and what they aim at; nodes with what is taken of them; everybody's pods."""
     _, place = digits
     heading, row = table(place, "tj")
-    assert heading.split()[:9] == [
+    assert heading.split()[:10] == [
         "NAME",
         "TRAINERS",
         "TARGET",
@@ -33,12 +33,14 @@ def test_tables_of_a_cluster(digits):
         "MAX",
         "SERVERS",
         "PROGRESS",
+        "REMAINING",
         "CHECKPOINT",
         "REASON",
     ]
     assert row.split()[:7] == ["digits", "2", "3", "2", "8", "-", "25.0%"]
-    assert row.split()[7].endswith("d"), "the age of its last checkpoint"
-    assert row.split()[8] == "NodeFit"
+    assert row.split()[7] == "-", "nothing is known of the time that it still takes"
+    assert row.split()[8].endswith("d"), "the age of its last checkpoint"
+    assert row.split()[9] == "NodeFit"
     assert table(place, "trainingjobs", "digits", "wide")[1].endswith("n1 is full")
     assert table(place, "nodes")[1].split()[:6] == ["n1", "Ready", "3/8", "3Gi/32Gi", "-", "3/110"]
     pods = {line.split()[0]: line.split()[1:5] for line in table(place, "pod")[1:]}

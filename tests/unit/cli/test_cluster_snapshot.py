@@ -19,6 +19,8 @@ from autoscaler.operator.process.policy_file import policy_config_map
 from autoscaler.planner import plan
 from autoscaler.planner.counterfactual import PlanInputs, explain
 from autoscaler.snapshots import format_document, parse_document, to_document
+from autoscaler.throughput.remaining_time import RemainingWork
+from autoscaler.views.remaining_time import planned_remaining
 from autoscaler.views.why import why_content
 from tests.unit.cli.kube_place import NAMESPACE, STATUS, node, raw_pod, stage, status
 
@@ -126,7 +128,10 @@ def test_idle_pods_are_those_of_the_agents_reports_also_in_the_file():
 
 
 def test_idle_trainers_and_curves_are_those_that_the_operator_wrote():
-    """The plan keeps the job from growing, as the operator's own does; an entry without pod or instant is none."""
+    """The plan keeps the job from growing, as the operator's own does; an entry without pod or instant is none.
+
+    The curve and the samples that are left tell how long the job takes at the size of the plan.
+    """
     idle = [
         {"name": "digits-trainer-2", "since": "2026-01-02T03:04:06Z", "hangs": False},
         {"name": "digits-trainer-1", "since": "yesterday", "hangs": True},
@@ -157,6 +162,10 @@ def test_idle_trainers_and_curves_are_those_that_the_operator_wrote():
     assert again.view.jobs == found.view.jobs
     (decision,) = plan(found.view, found.policy, found.now_s).decisions
     assert decision.bottleneck is Bottleneck.IDLE
+    assert job.remaining_work == RemainingWork(samples=4_500.0, trainers=2)
+    remaining = planned_remaining(job, decision)
+    assert remaining.trainers == decision.target == 3
+    assert remaining.shortest_s <= 4_500 / 22 <= remaining.longest_s, "17 samples/s at 2 trainers, 26 at 4"
     explanation = explain(PlanInputs(view=found.view, policy=found.policy, now_s=found.now_s), job.name)
     assert f"Idle: {NAMESPACE}/digits-trainer-2 completed no batch for the job's window" in why_lines(
         explanation, 3, job

@@ -11,6 +11,7 @@ from autoscaler.cli.main import main
 from autoscaler.domain import Capabilities, Fairness, JobState, Policy, ServerSpec, Workload
 from autoscaler.snapshots import SnapshotContent, format_document, to_document
 from autoscaler.throughput import CurveShape, FittedCurve
+from autoscaler.throughput.remaining_time import RemainingWork
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import job, node, shape
@@ -125,10 +126,35 @@ def test_why_not_a_certain_size(say):
 
 def test_a_dry_run_in_every_form(say):
     """As kubectl prints things."""
-    assert "digits  1    2    2       3    Kept    NodeFit" in say("plan")
+    assert "digits  1    2    2       3    -          Kept    NodeFit" in say("plan")
     assert "SHARE" in say("plan", "-o", "wide")
     assert json.loads(say("plan", "-o", "json"))["decisions"][0]["target"] == 2
     assert "decisions:" in say("plan", "-o", "yaml")
+
+
+def test_plan_tells_how_long_each_job_takes_at_its_target(say, tmp_path):
+    """In a range where its throughput there is not measured, and nothing where too little is known."""
+    curve = FittedCurve(
+        expected=CurveShape(work=0.01, serial=0.25), favourable=CurveShape(work=0.01, serial=0.125), sizes=(1, 2)
+    )
+    work = RemainingWork(samples=115_200, samples_per_s=80.0, trainers=1)
+    known = replace(job("known", low=4, high=4), throughput=curve, remaining_work=work)
+    steady = replace(job("steady", low=1, high=1), remaining_work=work)
+    cluster = MemoryCluster([node("n1", 25_000)], [known, steady, job("new", low=1, high=1)])
+    Driver(cluster, Policy()).settle()
+    file = tmp_path / "remaining.json"
+    file.write_text(format_document(to_document(SnapshotContent(now_s=0.0, policy=Policy(), view=cluster.view()))))
+    heading, *rows = say("plan", file=file).splitlines()[:4]
+    column = slice(heading.index("REMAINING"), heading.index("REASON"))
+    assert {row.split()[0]: row[column].strip() for row in rows} == {
+        "known": "9m40s (8-11m)",
+        "new": "-",
+        "steady": "23m",
+    }
+    told = {one["job"]: one["remaining"] for one in json.loads(say("plan", "-o", "json", file=file))["decisions"]}
+    assert told["known"] == {"trainers": 4, "seconds": 580.0, "shortest_s": 480.0, "longest_s": 690.0}
+    assert told["new"] is None
+    assert "REMAINING" in say("plan", "-o", "wide", file=file)
 
 
 def test_more_load_takes_surplus_and_the_rest_waits(say):

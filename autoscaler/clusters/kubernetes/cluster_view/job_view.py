@@ -27,6 +27,7 @@ from autoscaler.errors import InvalidSpecError
 from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 from autoscaler.manifests.api_types import Mode
 from autoscaler.throughput import FittedCurve
+from autoscaler.throughput.remaining_time import RemainingWork
 
 NEVER_S: Final = 1e15
 """An instant that never comes."""
@@ -44,6 +45,7 @@ class JobRuntime:
     waiting_share: float = 0.0  # of its trainers' time, 0 to 1: waiting for parameter servers, in a group for data
     resize_pause_s: float = 0.0  # of all trainers of a group, as its master measured it; 0: not measured
     throughput: FittedCurve | None = None  # by its size, as observed
+    remaining_work: RemainingWork | None = None  # for people: it changes with every poll, so the operator leaves it out
     avoided_nodes: frozenset[NodeName] = frozenset()  # nodes where its pods keep failing
     bucket_owners: BucketOwners | None = None  # which of its servers own buckets; None: unknown now
     idle: tuple[IdleTrainer, ...] = ()  # its trainers that do no work
@@ -59,6 +61,7 @@ _LIFE: Final = (
     "waiting_share",
     "resize_pause_s",
     "throughput",
+    "remaining_work",
     "idle",
 )
 _life_of: Final = attrgetter(*_LIFE)

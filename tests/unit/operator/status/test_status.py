@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from autoscaler.jobs.life_events import FailureReason
 from autoscaler.jobs.lifecycle import JobEnding, Life, LifeStage
+from autoscaler.jobs.throughput_watch import ThroughputWatch
 from autoscaler.jobs.trainer_ledger import TrainerVerdict, WorkState
 from autoscaler.operator.job.idle_status import idle_in_status
 from autoscaler.operator.job.job_record import (
@@ -21,6 +22,9 @@ from autoscaler.operator.job.job_record import (
 from autoscaler.operator.status.conditions import ConditionType, false_condition, true_condition
 from autoscaler.operator.status.job_status import main_reason
 from autoscaler.operator.status.status_inputs import PlanReport, ResizeAuthor, ResizeRecord
+from autoscaler.throughput import CurveShape, FittedCurve
+from autoscaler.throughput.remaining_time import RemainingTime
+from autoscaler.views.remaining_time import remaining_of
 from master.api.master_status import JobPhase
 from tests.cluster.trainingjobs import DEFINITION
 from tests.unit.clusters.kubernetes.raw_objects import kube_job
@@ -75,6 +79,39 @@ def test_progress_of_a_group_tells_step_rate_and_pause():
     odd = replace(group, samples_per_s=inf, resize_pause_s=nan)
     told = status(seen(*RUNNING, record={"progress": odd, "progress_at_s": NOW_S}))["progress"]
     assert not {"samplesPerSecond", "resizePauseMilliseconds"} & set(told)
+
+
+def test_remaining_time_is_that_of_the_size_that_is_decided():
+    """By the present rate at the present size, by the curve at another one; views read it back."""
+    shapes = (CurveShape(work=0.01, serial=0.25), CurveShape(work=0.01, serial=0.125))
+    curve = FittedCurve(expected=shapes[0], favourable=shapes[1], sizes=(1, 2))
+    training = replace(PROGRESS, total=20_200, quarantined=150, samples_per_s=40.0, training=3)
+    record = {"progress": training, "progress_at_s": NOW_S}
+    found = status(seen(*RUNNING, record=record))
+    same = {"trainers": 3, "seconds": 500.0, "shortestSeconds": 500.0, "longestSeconds": 500.0}
+    assert found["progress"]["remaining"] == same
+    assert remaining_of({"status": found}) == RemainingTime(
+        trainers=3, seconds=500.0, shortest_s=500.0, longest_s=500.0
+    )
+    grown = {"plan_report": PlanReport(decision=decision(target=6))}
+    assert "remaining" not in status(seen(*RUNNING, record=record, **grown))["progress"]
+    record |= {"throughput": ThroughputWatch(curve=curve)}
+    told = status(seen(*RUNNING, record=record, **grown))["progress"]["remaining"]
+    assert told == {"trainers": 6, "seconds": 360.0, "shortestSeconds": 320.0, "longestSeconds": 400.0}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"samples_per_s": nan}, {"samples_per_s": inf}, {"samples_per_s": -1.0}, {"total": 0}]
+)
+def test_remaining_time_that_is_not_known_is_left_out(changes):
+    training = replace(PROGRESS, **{"training": 3, "samples_per_s": 40.0} | changes)
+    assert "remaining" not in status(seen(*RUNNING, record={"progress": training, "progress_at_s": NOW_S}))["progress"]
+
+
+def test_job_that_stops_has_no_remaining_time():
+    training = replace(PROGRESS, training=3, samples_per_s=40.0)
+    what = seen(*RUNNING, life=failed_life(), record={"progress": training, "progress_at_s": NOW_S})
+    assert "remaining" not in status(what)["progress"]
 
 
 def test_progress_shows_what_the_script_reported():
