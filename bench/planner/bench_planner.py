@@ -28,6 +28,7 @@ from bench.planner.planner_clusters import (
     core_pods,
     empty,
     gang,
+    web_burst,
     with_one_more_web_pod,
     with_one_pod_gone,
 )
@@ -148,6 +149,18 @@ def rows_of_gangs() -> Iterator[Row]:
         yield Clock().row(f"{size}: {name}", action, note=f"{actions:,} actions")
 
 
+def rows_of_web_bursts() -> Iterator[Row]:
+    """Plans when Deployments come to full nodes of which waste is weighed: their pods displace trainers."""
+    nodes, pods = 1_000, 50
+    full = at_rest(nodes, nodes, SHAPES)
+    for cpu_milli in (4_000, 6_000):
+        wanted = Shape(requests=Resources(cpu_milli=cpu_milli, memory_bytes=2**30))
+        action = partial(plan, full.evolve(pods=web_burst(pods, wanted)), POLICY, NOW_S)
+        actions = len(action().actions)
+        name = f"{pods} web pods of {cpu_milli // 1_000} cores come to {nodes:,} nodes"
+        yield Clock().row(name, action, note=f"{actions:,} actions")
+
+
 def memory_mib() -> float:
     """Peak memory of a process that makes the cluster and plans for it."""
     code = (
@@ -171,6 +184,7 @@ def main() -> None:
         rows_of_fill(),
         rows_of_growth(),
         rows_of_gangs(),
+        rows_of_web_bursts(),
     ):
         for row in rows:
             print_rows([row])

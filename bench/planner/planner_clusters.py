@@ -136,6 +136,12 @@ def gang(minimum: int, shape: Shape) -> Job:
     return Job(name="gang", trainer=trainer, master=MasterSpec(shape=MASTER))
 
 
+def web_burst(count: int, shape: Shape) -> list[Pod]:
+    """The pods of a Deployment that comes all at once, judged unschedulable."""
+    pending = replace(web_pod(0, None, chance_of(0)), shape=shape)
+    return [replace(pending, name=f"burst-{number:06}") for number in range(count)]
+
+
 def core_pods(view: ClusterView, chance: random.Random) -> list[Pod]:
     """Each job's core on random nodes that have room for it."""
     free = {node.name: node.allocatable for node in view.nodes}

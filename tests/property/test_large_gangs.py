@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from autoscaler.domain import Cause, Role
 from autoscaler.planner import Memo
-from autoscaler.planner.placement.core_placement import waste_of_swap
+from autoscaler.planner.placement.core_placement import least_costs_of_swap, waste_of_swap
 from autoscaler.planner.placement.node_choice import NO_CROWDING, allocate_tightest, nodes_by_tightness
 from autoscaler.planner.placement.reclaimable import Reclaimable, reclaimable_for
 from autoscaler.planner.placement.victims import cheapest_victims
@@ -90,5 +90,8 @@ def test_victims_are_those_that_a_look_at_every_node_finds(cluster, story, polic
         def cost(victims, waste=waste):
             return (0, float(waste([victims.at])[0]))
 
-        bounded = cheapest_victims(copy, shape, RANK, side_cost=cost, least_waste=waste)
+        def least(nodes, _, waste=waste):
+            return least_costs_of_swap(nodes, waste)
+
+        bounded = cheapest_victims(copy, shape, RANK, side_cost=cost, least_side_cost=least)
         assert bounded == cheapest_victims(copy, shape, RANK, side_cost=cost)

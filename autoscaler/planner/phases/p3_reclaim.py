@@ -8,18 +8,15 @@ use vacated capacity twice, nothing more is reclaimed (`beside-the-scheduler.md`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from operator import add
 
 from autoscaler.domain import Cause, DemandState, Reclaim
+from autoscaler.planner.phases.p3_side_costs import side_costs_of
 from autoscaler.planner.placement.node_choice import emptiest_node
-from autoscaler.planner.placement.victims import SideCost, Victims, cheapest_victims
+from autoscaler.planner.placement.victims import Victims, cheapest_victims
 from autoscaler.planner.placement.waste import WEIGHED_NODES
-from autoscaler.planner.sharing.step_down import last_step_of, share_below
+from autoscaler.planner.working_copy.node_arrays import Mask
 from autoscaler.planner.working_copy.plan_records import Want
-from autoscaler.planner.working_copy.planned_job import PlannedJob
-from autoscaler.planner.working_copy.ranks import shrink
-from autoscaler.planner.working_copy.shapes import copies_that_fit
+from autoscaler.planner.working_copy.ranks import Rank, shrink
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
@@ -53,11 +50,20 @@ def serve_want(copy: WorkingCopy, want: Want, *, alike: int) -> None:
         copy.external.answer(want, DemandState.SCHEDULER_REFUSED)
         return
     avoid = capacity.mask(used) if refused else None
-    victims = cheapest_victims(copy, shape, want.rank, avoid=avoid, side_cost=side_cost_of_shrink(copy, shape, alike))
+    victims = victims_for(copy, shape, want.rank, avoid, alike)
     if victims is None:
         copy.external.answer(want, DemandState.NO_CAPACITY)
         return
     reclaim_from(copy, want, victims)
+
+
+def victims_for(copy: WorkingCopy, shape: int, rank: Rank, avoid: Mask | None, alike: int) -> Victims | None:
+    """Return the cheapest surplus for one of these wants; on large clusters its side costs are not weighed."""
+    if len(copy.capacity) > WEIGHED_NODES:
+        return cheapest_victims(copy, shape, rank, avoid=avoid)
+    costs = side_costs_of(copy, shape, rank)
+    costs.begin_want(alike)
+    return cheapest_victims(copy, shape, rank, avoid=avoid, side_cost=costs.of, least_side_cost=costs.least)
 
 
 def reclaim_from(copy: WorkingCopy, want: Want, victims: Victims) -> None:
@@ -66,40 +72,6 @@ def reclaim_from(copy: WorkingCopy, want: Want, victims: Victims) -> None:
         shrink(copy, job, pods, want.cause, beneficiary=want.name)
     copy.capacity.allocate(victims.at, copy.shapes.number(want.shape), now=False)
     copy.external.answer(want, DemandState.SHRUNK_FOR, copy.capacity.names[victims.at], victims.pods)
-
-
-def side_cost_of_shrink(copy: WorkingCopy, shape: int, alike: int) -> Callable[[Victims], SideCost] | None:
-    """Return what a choice costs beyond the trainers that leave; None on large clusters, where it is not weighed.
-
-    The first part is what fairness moves back: a job that is poor already would get its step back from the richest
-    one. The second is what stays unused on the node after this want and its `alike` are placed: beside one free core,
-    one trainer of 5 cores leaves enough for two web pods of 3.
-    """
-    capacity = copy.capacity
-    if len(capacity) > WEIGHED_NODES:
-        return None
-    requests = capacity.request_amounts(shape)
-    richest: dict[int, PlannedJob] = {}
-    for job in copy.jobs.values():
-        priority = job.spec.priority
-        if job.spare and (priority not in richest or share_below(copy, job) > share_below(copy, richest[priority])):
-            richest[priority] = job
-
-    def moved_back(job: PlannedJob, count: int) -> int:
-        rich = richest.get(job.spec.priority)
-        is_poor = rich is not None and job.attained(more=1 - count) < share_below(copy, rich)
-        return last_step_of(rich) if rich is not None and is_poor else 0
-
-    def side_cost(victims: Victims) -> SideCost:
-        free = capacity.later[:, victims.at].tolist()
-        for pod in victims.pods:
-            free = list(map(add, free, capacity.request_amounts(copy.shapes.number(pod.shape))))
-        count = min(alike, copies_that_fit(free, requests))
-        left = zip(free, requests, capacity.allocatable[:, victims.at].tolist(), strict=True)
-        leftover = sum((offered - count * amount) / allocatable for offered, amount, allocatable in left if amount > 0)
-        return sum(moved_back(job, len(pods)) for job, pods in victims.taken), leftover
-
-    return side_cost
 
 
 def is_left_to_scheduler(copy: WorkingCopy, want: Want) -> bool:

@@ -25,11 +25,12 @@ from autoscaler.planner.placement.colocation import (
 from autoscaler.planner.placement.device_reserve import is_held_back_by_devices
 from autoscaler.planner.placement.node_choice import Crowding, allocate_tightest
 from autoscaler.planner.placement.reclaimable import reclaimable_for
-from autoscaler.planner.placement.victims import cheapest_victims
+from autoscaler.planner.placement.victims import LeastCosts, cheapest_victims
 from autoscaler.planner.placement.waste import ABOVE_SLACK, waste_of
 from autoscaler.planner.working_copy.fairness import share_of
 from autoscaler.planner.working_copy.free_capacity import NodeScores
 from autoscaler.planner.working_copy.node_arrays import Mask
+from autoscaler.planner.working_copy.offers import IntArray
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.ranks import full_rank, shrink
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
@@ -239,13 +240,18 @@ def vacate_for(
         avoid=avoid,
         protected_priority=permit.protected_priority,
         side_cost=None if waste is None else lambda victims: (0, float(waste([victims.at])[0])),
-        least_waste=waste,
+        least_side_cost=None if waste is None else lambda nodes, _: least_costs_of_swap(nodes, waste),
     )
     if victims is None:
         return None
     for owner, pods in victims.taken:
         shrink(copy, owner, pods, Cause.CORE_SWAP if owner is job else permit.cause, beneficiary=job.spec.name)
     return victims.at
+
+
+def least_costs_of_swap(nodes: IntArray, waste: Callable[[Sequence[int]], NodeScores]) -> LeastCosts:
+    """Return the bounds: the waste does not depend on the victims."""
+    return LeastCosts(np.zeros_like(nodes), np.ones_like(nodes), waste(nodes.tolist()))
 
 
 def waste_of_swap(copy: WorkingCopy, shape: int, crowding: Crowding) -> Callable[[Sequence[int]], NodeScores] | None:

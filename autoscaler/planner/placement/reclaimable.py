@@ -11,7 +11,8 @@ are brought up to date for the jobs that changed, and for the nodes where those 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from itertools import compress, count
+from collections import Counter
+from itertools import accumulate, compress, count
 from math import inf, isnan
 from operator import is_not
 from typing import Final
@@ -41,6 +42,7 @@ class Reclaimable:
         self.jobs: list[PlannedJob] = []
         self.numbers: dict[int, int] = {}  # by identity
         self.changed: set[int] = set()  # numbers of jobs whose offers are out of date
+        self.changed_places: list[int] = []  # nodes where rows came or changed in this plan
         self.offers: list[Offers] = []
         self.ends: IntArray = np.zeros(1, dtype=np.intp)  # by job: where its rows begin and end
         self.prices: list[Price] = []  # by job
@@ -58,6 +60,7 @@ class Reclaimable:
         self.copy, self.jobs = copy, jobs
         self.numbers = {id(job): number for number, job in enumerate(jobs)}
         self.seen = 0  # of `WorkingCopy.changed_jobs`
+        self.changed_places = []
         self.is_priced = False
 
     def _changed_since(self) -> set[int]:
@@ -88,6 +91,7 @@ class Reclaimable:
             places, shapes, times = self._rows_of(number)
             start, end = int(self.ends[number]), int(self.ends[number + 1])
             if has_room := len(places) <= end - start:
+                self.changed_places += self._places_of_new(number, places, shapes, times)
                 self._is_stale[self.places[start:end]] = True
                 used = slice(start, start + len(places))
                 self.places[used], self.shapes[used], self.times[used], self.givers[used] = (
@@ -104,6 +108,18 @@ class Reclaimable:
             self._put_all_rows()
             self.is_priced = False
 
+    def _places_of_new(self, number: int, *rows: IntArray) -> list[int]:
+        """Return the nodes of these rows of a job that it has not had before."""
+        span = slice(int(self.ends[number]), int(self.ends[number + 1]))
+        held = self.givers[span] == number
+        old = [column[span][held] for column in (self.places, self.shapes, self.times)]
+        bounds = [
+            1 + int(max(before.max(initial=0), now.max(initial=0))) for before, now in zip(old, rows, strict=True)
+        ]
+        keys, known = np.ravel_multi_index(rows, bounds), np.ravel_multi_index(tuple(old), bounds)
+        places: list[int] = rows[0][~np.isin(keys, known)].tolist()
+        return places
+
     def _offers_of(self, job: PlannedJob) -> Offers:
         may_give = job.spare and (self.protected_priority is None or job.spec.priority < self.protected_priority)
         return offers_of(self.copy, job, self.rank) if may_give else NO_OFFERS
@@ -118,6 +134,7 @@ class Reclaimable:
         lengths = [len(places) for places, _, _ in rows]
         self.ends = np.cumsum([0, *lengths], dtype=np.intp)
         self.givers: IntArray = np.repeat(np.arange(len(rows), dtype=np.intp), lengths)
+        self.changed_places += range(len(self.copy.capacity))
         columns = zip(*rows, strict=True) if rows else ((), (), ())
         self.places, self.shapes, self.times = (np.concatenate([NO_OFFERS.places, *column]) for column in columns)
 
@@ -200,6 +217,37 @@ class Reclaimable:
         """Return the priority of the cheapest job on each of these nodes."""
         priorities = np.array([price[0] for price in self.prices], dtype=np.int64)
         found: Numbers = priorities[self.cheapest[places]]
+        return found
+
+    def rows(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Return what is offered, one row for each job, node and shape: nodes, shapes, numbers of the jobs."""
+        used = np.flatnonzero(self.givers != NOBODY)
+        return self.places[used], self.shapes[used], self.givers[used]
+
+    def fewest_givers(self, place: int, trainers: int) -> int:
+        """Return of how many jobs so many trainers on a node are at least."""
+        offered: Counter[int] = Counter()
+        rows = np.flatnonzero((self.places == place) & (self.givers != NOBODY))
+        for giver, times in zip(self.givers[rows].tolist(), self.times[rows].tolist(), strict=True):
+            offered[giver] += times
+        sums = accumulate(sorted(offered.values(), reverse=True))
+        return next((count for count, total in enumerate(sums, 1) if total >= trainers), 1)
+
+    def least_on(self, places: IntArray, by_job: IntArray) -> IntArray:
+        """Return the least of the jobs' numbers among those that offer trainers on each of these nodes."""
+        if not by_job.any():
+            return np.zeros(len(places), dtype=np.intp)
+        least = np.full(len(self.copy.capacity), np.iinfo(np.intp).max)
+        offered, _, givers = self.rows()
+        np.minimum.at(least, offered, by_job[givers])
+        return least[places]
+
+    def shapes_at(self, place: int) -> Counter[int]:
+        """Return how many trainers of which shapes are offered on a node."""
+        found: Counter[int] = Counter()
+        rows = np.flatnonzero((self.places == place) & (self.givers != NOBODY))
+        for shape, times in zip(self.shapes[rows].tolist(), self.times[rows].tolist(), strict=True):
+            found[shape] += times
         return found
 
     def copies(self, shape: int, avoid: Mask | None) -> int | None:

@@ -26,6 +26,7 @@ from autoscaler.domain import Pod
 from autoscaler.planner.placement.reclaimable import Reclaimable, reclaimable_for
 from autoscaler.planner.working_copy.free_capacity import NodeScores
 from autoscaler.planner.working_copy.node_arrays import Mask
+from autoscaler.planner.working_copy.offers import IntArray
 from autoscaler.planner.working_copy.planned_job import PlannedJob, Price
 from autoscaler.planner.working_copy.ranks import Rank
 from autoscaler.planner.working_copy.shapes import amounts_fit
@@ -39,6 +40,19 @@ Cost = tuple[int, tuple[Price, ...]]
 
 SideCost = tuple[int, float]
 """Trainers that fairness will move back, and the waste that a choice leaves on its node."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeastCosts:
+    """By node, lower bounds of the cost of a choice of just as few trainers as must leave; one of more is dearer."""
+
+    moved_back: IntArray
+    givers: IntArray  # jobs
+    waste: NodeScores
+
+
+LeastSideCost = Callable[[IntArray, IntArray], LeastCosts]
+"""The bounds for nodes, and the fewest trainers that must leave each."""
 
 NEVER: Final = np.iinfo(np.intp).max
 """After every bound: a node that was looked at already."""
@@ -98,20 +112,22 @@ def cheapest_victims(
     avoid: Mask | None = None,
     protected_priority: int | None = None,
     side_cost: Callable[[Victims], SideCost] | None = None,
-    least_waste: Callable[[Sequence[int]], NodeScores] | None = None,
+    least_side_cost: LeastSideCost | None = None,
 ) -> Victims | None:
     """Return the cheapest choice over all open nodes that accept the shape, or None if no surplus helps.
 
     `protected_priority`: jobs of this priority and above keep their surplus (`StrictClass`). `side_cost`: what a
-    choice costs beyond the trainers that leave; None where that is not weighed. `least_waste`: of these nodes, the
-    least waste that a side cost can tell; None: not known.
+    choice costs beyond the trainers that leave; None where that is not weighed. `least_side_cost`: lower bounds of
+    it; None: not known.
     """
     reclaimable = reclaimable_for(copy, rank, protected_priority)
     best: Victims | None = None
     least: tuple[Any, ...] = ()
-    for at, removed, waste in most_promising(reclaimable, shape, avoid, side_cost is not None, least_waste):
-        cost = (removed, (reclaimable.price_on(at),))
-        if best is not None and order_of(cost, at, None if waste is None else (0, waste)) > least:
+    for at, removed, givers, beside in most_promising(
+        reclaimable, shape, avoid, side_cost is not None, least_side_cost
+    ):
+        cost = (removed, (reclaimable.price_on(at),) * givers)
+        if best is not None and order_of(cost, at, beside) > least:
             break
         found = fewest_on(capacity_on(copy, at, shape), candidates(copy, reclaimable, at))
         if found is not None:
@@ -126,21 +142,26 @@ def most_promising(
     shape: int,
     avoid: Mask | None,
     weighs_waste: bool,
-    least_waste: Callable[[Sequence[int]], NodeScores] | None,
-) -> Iterator[tuple[int, int, float | None]]:
-    """Yield the nodes where surplus can help by a lower bound of `order_of`: node, fewest trainers, least waste."""
+    least_side_cost: LeastSideCost | None,
+) -> Iterator[tuple[int, int, int, SideCost | None]]:
+    """Yield the nodes where surplus can help by a lower bound of `order_of`: node, trainers, jobs, side cost."""
     where, fewest, prices = reclaimable.bounds(shape, avoid)
     if not len(where):
         return
     if not weighs_waste:
         keys = fewest * (int(prices.max()) + 1) + prices
         while (first := int(keys.argmin())) >= 0 and keys[first] < NEVER:
-            yield int(where[first]), int(fewest[first]), None
+            yield int(where[first]), int(fewest[first]), 1, None
             keys[first] = NEVER
         return
-    waste = np.full(len(where), -inf) if least_waste is None else least_waste(where.tolist())
-    for first in np.lexsort((prices, waste, reclaimable.priorities_on(where), fewest)).tolist():
-        yield int(where[first]), int(fewest[first]), float(waste[first])
+    if least_side_cost is None:
+        least = LeastCosts(np.zeros_like(fewest), np.ones_like(fewest), np.full(len(where), -inf))
+    else:
+        least = least_side_cost(where, fewest)
+    sort_keys = (prices, least.waste, least.givers, reclaimable.priorities_on(where), fewest + least.moved_back)
+    for first in np.lexsort(sort_keys).tolist():
+        beside = int(least.moved_back[first]), float(least.waste[first])
+        yield int(where[first]), int(fewest[first]), int(least.givers[first]), beside
 
 
 def order_of(cost: Cost, at: int, side_cost: SideCost | None) -> tuple[Any, ...]:

@@ -1,0 +1,171 @@
+"""Side costs of shrinking jobs for a web pod: what a choice of victims costs beyond the trainers that leave (P3).
+
+The first part is what fairness moves back: a job that is poor already would get its step back from the richest one.
+The second is what stays unused on the node after this want and its `alike` are placed: beside one free core, one
+trainer of 5 cores leaves enough for two web pods of 3.
+
+When a Deployment comes, hundreds of pods ask, and on a full cluster every node could give one trainer for each of them.
+So both parts have lower bounds by node, by which `victims` looks at few nodes (`least`). The bound of the second
+is worked out once for each node, and again where the node or what is offered there has changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from autoscaler.planner.placement.reclaimable import reclaimable_for
+from autoscaler.planner.placement.victims import LeastCosts, SideCost, Victims, counts_of_total
+from autoscaler.planner.sharing.step_down import last_step_of, share_below
+from autoscaler.planner.working_copy.free_capacity import NodeScores
+from autoscaler.planner.working_copy.offers import IntArray
+from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.ranks import Rank
+from autoscaler.planner.working_copy.shapes import ColumnAmounts, amounts_fit, copies_that_fit
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
+
+CHOICES_BOUNDED: Final = 60
+"""Most ways to take trainers of different shapes from a node for which its waste is bounded; a node with more is looked
+at as if it wasted nothing."""
+
+
+class ReclaimSideCosts:
+    """Side costs for the wants of one shape and rank in one plan."""
+
+    def __init__(self, copy: WorkingCopy, shape: int, rank: Rank) -> None:
+        self._copy = copy
+        self._requests = copy.capacity.request_amounts(shape)
+        self._reclaimable = reclaimable_for(copy, rank, None)
+        self._richest: dict[int, PlannedJob] = {}
+        self._alike = 0
+        self._waste = np.full(len(copy.capacity), -inf)
+        self._known_for = np.zeros(len(copy.capacity), dtype=np.intp)  # so many trainers; 0: not known
+        self._most_copies = np.zeros(len(copy.capacity), dtype=np.intp)  # of the want in any of these choices
+        self._further = np.zeros(len(copy.capacity), dtype=np.intp)  # trainers that must leave beyond these
+        self._givers = np.ones(len(copy.capacity), dtype=np.intp)  # jobs of which so many trainers can come, at least
+        self._seen = len(copy.capacity.touched), len(self._reclaimable.changed_places)
+
+    def begin_want(self, alike: int) -> None:
+        """Account for what the last want has changed. `alike`: how many wants are left, this one included."""
+        richest: dict[int, PlannedJob] = {}
+        for job in self._copy.jobs.values():
+            rich = richest.get(job.spec.priority) if job.spare else None
+            if job.spare and (rich is None or share_below(self._copy, job) > share_below(self._copy, rich)):
+                richest[job.spec.priority] = job
+        self._richest = richest
+        self._known_for[self._most_copies > alike] = 0
+        self._alike = alike
+
+    def of(self, victims: Victims) -> SideCost:
+        """Return what this choice costs."""
+        capacity = self._copy.capacity
+        units = [capacity.request_amounts(self._copy.shapes.number(pod.shape)) for pod in victims.pods]
+        free = free_after(tuple(capacity.later[:, victims.at].tolist()), units, [1] * len(units))
+        waste = self._leftover(free, tuple(capacity.allocatable[:, victims.at].tolist()))
+        return sum(self._moved_back(job, len(pods)) for job, pods in victims.taken), waste
+
+    def least(self, nodes: IntArray, fewest: IntArray) -> LeastCosts:
+        """Return lower bounds for choices of `fewest` trainers on each node; exact where that is one."""
+        jobs = self._reclaimable.jobs
+        moved = np.array([self._moved_back(job, 1) if job.spare else 0 for job in jobs], dtype=np.intp)
+        several = np.flatnonzero(fewest > 1)
+        self._bound_several(nodes[several], fewest[several])
+        moved_on = self._reclaimable.least_on(nodes, moved) + self._further[nodes]
+        least = LeastCosts(moved_on, self._givers[nodes], self._waste[nodes])
+        is_one = fewest == 1
+        least.givers[is_one] = 1
+        waste, moved_back = self._costs_of_one(moved)
+        least.waste[is_one], least.moved_back[is_one] = waste[nodes[is_one]], moved_back[nodes[is_one]]
+        return least
+
+    def _costs_of_one(self, moved: IntArray) -> tuple[NodeScores, IntArray]:
+        """Return, by node, the waste and what fairness moves back if one trainer leaves: that of the cheapest job.
+
+        Where no single trainer is enough, at least one more leaves.
+        """
+        capacity, reclaimable = self._copy.capacity, self._reclaimable
+        waste, moved_back = np.full(len(capacity), -inf), np.ones(len(capacity), dtype=np.intp)
+        places, shapes, givers = reclaimable.rows()
+        is_doubtful = (places[1:] == places[:-1]) & (givers[1:] == givers[:-1])  # one job, two shapes: which is first?
+        leaves_alone = np.array([is_one_step(job) for job in reclaimable.jobs], dtype=np.bool_)
+        units, columns = capacity.amounts_by_shape(), [at for at, amount in enumerate(self._requests) if amount > 0]
+        fits = leaves_alone[givers]
+        for column in columns:
+            fits &= (capacity.later[column][places] + units[column][shapes] >= self._requests[column]).astype(np.bool_)
+        fitting = np.flatnonzero(fits)
+        cheapest = fitting[np.lexsort((givers[fitting], reclaimable.price_positions[givers[fitting]], places[fitting]))]
+        at, first = np.unique(places[cheapest], return_index=True)
+        chosen = cheapest[first]
+        free = {column: capacity.later[column][at] + units[column][shapes[chosen]] for column in columns}
+        count = np.full(len(at), self._alike)
+        for column in columns:
+            count = np.minimum(count, free[column] // self._requests[column])
+        total = np.zeros(len(at))
+        for column in columns:
+            left = (free[column] - count * self._requests[column]) / capacity.allocatable[column][at]
+            total = total + left.astype(np.float64)
+        waste[at], moved_back[at] = total, moved[givers[chosen]]
+        doubtful = places[1:][is_doubtful]
+        waste[doubtful], moved_back[doubtful] = -inf, 0
+        return waste, moved_back
+
+    def _bound_several(self, nodes: IntArray, fewest: IntArray) -> None:
+        """Bring the bounds of nodes that several trainers must leave up to date."""
+        touched, changed = self._copy.capacity.touched, self._reclaimable.changed_places
+        self._known_for[[*touched[self._seen[0] :], *changed[self._seen[1] :]]] = 0
+        self._seen = len(touched), len(changed)
+        unknown = np.flatnonzero(self._known_for[nodes] != fewest)
+        for at, count in zip(nodes[unknown].tolist(), fewest[unknown].tolist(), strict=True):
+            self._further[at], self._waste[at], self._most_copies[at] = self._bound(at, count)
+            self._givers[at] = self._reclaimable.fewest_givers(at, count + int(self._further[at]))
+            self._known_for[at] = count
+
+    def _bound(self, at: int, count: int) -> tuple[int, float, int]:
+        """Return how many trainers beyond `count` must leave a node, and the least waste and most copies then."""
+        capacity = self._copy.capacity
+        later, allocatable = tuple(capacity.later[:, at].tolist()), tuple(capacity.allocatable[:, at].tolist())
+        offered: Counter[int] = self._reclaimable.shapes_at(at)
+        units = [capacity.request_amounts(shape) for shape in offered]
+        for further in range(sum(offered.values()) - count + 1):
+            choices = [*islice(counts_of_total([*offered.values()], count + further), CHOICES_BOUNDED + 1)]
+            if len(choices) > CHOICES_BOUNDED:
+                return further, -inf, 0
+            frees = [free_after(later, units, choice) for choice in choices]
+            fitting = [free for free in frees if amounts_fit(free, self._requests)]
+            if fitting:
+                least = min(self._leftover(free, allocatable) for free in fitting)
+                return further, least, max(copies_that_fit(free, self._requests) for free in fitting)
+        return 0, inf, 0
+
+    def _leftover(self, free: ColumnAmounts, allocatable: ColumnAmounts) -> float:
+        count = min(self._alike, copies_that_fit(free, self._requests))
+        left = zip(free, self._requests, allocatable, strict=True)
+        return sum((offered - count * amount) / whole for offered, amount, whole in left if amount > 0)
+
+    def _moved_back(self, job: PlannedJob, count: int) -> int:
+        rich = self._richest.get(job.spec.priority)
+        is_poor = rich is not None and job.attained(more=1 - count) < share_below(self._copy, rich)
+        return last_step_of(rich) if rich is not None and is_poor else 0
+
+
+def side_costs_of(copy: WorkingCopy, shape: int, rank: Rank) -> ReclaimSideCosts:
+    """Return the plan's side costs for wants of this shape and rank, made on demand."""
+    return copy.cache.get(ReclaimSideCosts, lambda: ReclaimSideCosts(copy, shape, rank), key=(shape, rank))
+
+
+def is_one_step(job: PlannedJob) -> bool:
+    """True if the job can lose one trainer alone."""
+    size = len(job.trainers)
+    return size > 0 and job.spec.trainer.largest_allowed(size - 1) == size - 1
+
+
+def free_after(later: ColumnAmounts, units: Sequence[ColumnAmounts], counts: Sequence[int]) -> ColumnAmounts:
+    """Return what is free on a node once so many pods of these amounts have left."""
+    for unit, count in zip(units, counts, strict=True):
+        later = tuple(free + count * amount for free, amount in zip(later, unit, strict=True))
+    return later
