@@ -190,9 +190,10 @@ Made from `trainer_sdk/environment_variables.py` by
 |---|---|---|---|---|
 {rows}
 
-GPUs: `CUDA_VISIBLE_DEVICES` lists a trainer's GPUs.  The master's further settings are in
-`master/process/master_config.py`; a job's owner may give them in `spec.master.template`.  A template with a variable
-that EDL sets itself is refused, with the field of the spec to set instead (`autoscaler/manifests/edl_variables.py`).
+GPUs: `CUDA_VISIBLE_DEVICES` lists a trainer's GPUs, by UUID where EDL asked the driver.  The master's further settings
+are in `master/process/master_config.py`; a job's owner may give them in `spec.master.template`.  A template with a
+variable that EDL sets itself is refused, with the field of the spec to set instead
+(`autoscaler/manifests/edl_variables.py`).
 
 Skew: `EDL_ENV_VERSION` is raised when a variable changes its meaning or a new one must not be ignored; a process
 refuses a version that it does not know.  Within a version variables may be added if ignoring them is harmless.  An

@@ -141,6 +141,7 @@ class LocalRun:
                 on_crash=self.crash,
                 on_changes=self._handle_changes,
                 serves_metrics=settings.metrics is not None,
+                cuda_ids=settings.cuda_ids,
             )
         )
         self._checkpoints = CheckpointAdmission(self.plane.server, locks)

@@ -37,11 +37,15 @@ class MetricsAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """Settings of a run.  `devices`: GPU numbers of each machine, in order; `parent`: where the run folder is made."""
+    """Settings of a run.  `devices`: GPU numbers of each machine, in order; `parent`: where the run folder is made.
+
+    `cuda_ids`: UUIDs of GPUs by their number, where the driver was asked.
+    """
 
     name: str
     machines: tuple[VirtualNode, ...]
     devices: tuple[tuple[int, ...], ...]
+    cuda_ids: Mapping[int, str] = field(default_factory=dict)
     parent: Path = Path("runs")
     working_dir: Path = field(default_factory=Path.cwd)
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))

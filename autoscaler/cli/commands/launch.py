@@ -8,6 +8,7 @@ cluster, where `followed_job` waits for its end.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -172,7 +173,7 @@ def _explain(error: FieldError) -> str:
 
 def _run_here(launched: LaunchedJob, document: Document, options: dict[str, Any]) -> Exit:
     from autoscaler.cli.local.foreground_command import choose_output, choose_page, run_manifests  # noqa: PLC0415 - not for --help
-    from autoscaler.cli.local.launch_nodes import equal_nodes, machine_capacity, nodes_of_machine  # noqa: PLC0415 - too
+    from autoscaler.cli.local.launch_nodes import cores_and_memory, equal_nodes, machine_gpus, nodes_of_machine  # noqa: PLC0415 - too
     from autoscaler.cli.output.formats import format_content  # noqa: PLC0415 - too
     from autoscaler.local_run.run_settings import GPU_WINDOW_S, RunSettings  # noqa: PLC0415 - too
     from autoscaler.manifests.parsing import parse_documents  # noqa: PLC0415 - too
@@ -180,12 +181,17 @@ def _run_here(launched: LaunchedJob, document: Document, options: dict[str, Any]
     manifests = parse_documents([document])
     (job,) = manifests.jobs
     named: tuple[int, Resources] | None = options["nodes"]
-    nodes = equal_nodes(*named) if named else nodes_of_machine(job, machine_capacity())
-    numbers = iter(range(sum(node.capacity.gpu_count for node in nodes)))
+    if named:
+        nodes, cuda_ids = equal_nodes(*named), {}
+    else:
+        cuda_ids = {gpu.number: gpu.cuda_id for gpu in machine_gpus()}
+        nodes = nodes_of_machine(job, replace(cores_and_memory(), gpu_count=len(cuda_ids)))
+    numbers = iter(cuda_ids or range(sum(node.capacity.gpu_count for node in nodes)))
     settings = RunSettings(
         name=job.name,
         machines=nodes,
         devices=tuple(tuple(next(numbers) for _ in range(node.capacity.gpu_count)) for node in nodes),
+        cuda_ids=cuda_ids,
         parent=options["run_dir"],
         with_etcd=not options["no_etcd"],
         gpu_window_s=0.0 if named or not nodes[0].capacity.gpu_count else GPU_WINDOW_S,

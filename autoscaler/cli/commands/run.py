@@ -5,6 +5,7 @@ The command line becomes `RunSettings`; `local.foreground` runs them.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -167,7 +168,7 @@ def _check_cluster(manifests: Manifests, file: Path) -> None:
 
 
 def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, Any]) -> RunSettings:
-    from autoscaler.clusters.local.machine.gpus import GpuLookupError, count_gpus, spread  # noqa: PLC0415 - not for --help
+    from autoscaler.clusters.local.machine.gpus import GpuLookupError, find_gpus, spread  # noqa: PLC0415 - not for --help
     from autoscaler.local_run.run_settings import (  # noqa: PLC0415 - with it
         LEAST_GPU_WINDOW_S,
         LOCAL_POLICY,
@@ -179,12 +180,14 @@ def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, An
     nodes = manifests.nodes or _equal_nodes(options)
     devices = sum(node.capacity.gpu_count for node in nodes)
     shares: list[tuple[int, ...]] = []
+    cuda_ids: dict[int, str] = {}
     gpu_window_s = 0.0
     if options["gpu"] == "auto" and not manifests.nodes:
         try:
-            shares = list(spread(count_gpus(), len(nodes)))
+            cuda_ids = {gpu.number: gpu.cuda_id for gpu in find_gpus(os.environ)}
         except GpuLookupError as error:
             raise CommandError(Exit.REFUSED, str(error)) from None
+        shares = list(spread(list(cuda_ids), len(nodes)))
         nodes = tuple(_with_gpus(node, len(share)) for node, share in zip(nodes, shares, strict=True))
         gpu_window_s = options["gpu_window"] if any(shares) else 0.0
         if 0.0 < gpu_window_s < LEAST_GPU_WINDOW_S:
@@ -196,6 +199,7 @@ def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, An
         name=(manifests.jobs or manifests.deployments)[0].name,
         machines=nodes,
         devices=tuple(shares),
+        cuda_ids=cuda_ids,
         parent=options["run_dir"],
         policy=MOVING_SERVERS_POLICY if options["move_servers"] else LOCAL_POLICY,
         with_etcd=bool(manifests.jobs) and not options["no_etcd"],

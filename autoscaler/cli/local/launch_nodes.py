@@ -13,7 +13,7 @@ from typing import Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.clusters.local.machine.cgroup_limits import CgroupLimits, read_limits
-from autoscaler.clusters.local.machine.gpus import GpuLookupError, count_gpus
+from autoscaler.clusters.local.machine.gpus import GpuLookupError, MachineGpu, find_gpus
 from autoscaler.domain import NOTHING, Resources
 from autoscaler.manifests.api_types import Manifests, TrainingJob, VirtualNode
 from autoscaler.manifests.conversion import make_virtual_node
@@ -21,13 +21,12 @@ from autoscaler.manifests.conversion import make_virtual_node
 _GIB: Final = 1 << 30
 
 
-def machine_capacity() -> Resources:
-    """Cores and memory that this process may use, and GPUs of the machine; no GPU where the driver does not answer."""
+def machine_gpus() -> tuple[MachineGpu, ...]:
+    """GPUs of the machine that this process may use; none where the driver does not tell."""
     try:
-        gpu_count = count_gpus()
+        return find_gpus(os.environ)
     except GpuLookupError:
-        gpu_count = 0
-    return replace(cores_and_memory(), gpu_count=gpu_count)
+        return ()
 
 
 def cores_and_memory() -> Resources:

@@ -8,7 +8,7 @@ from ctypes.util import find_library
 import pynvml
 import pytest
 
-from autoscaler.clusters.local.machine.gpus import GpuLookupError, count_gpus
+from autoscaler.clusters.local.machine.gpus import GpuLookupError, GpuOrderError, MachineGpu, find_gpus
 from autoscaler.gpus.driver.nvml_calls import ask
 from autoscaler.gpus.driver.nvml_door import NvmlDoor
 from autoscaler.gpus.readings import Absence, DeviceProcess, DriverFailure, FailureKind, NodeReading, ProcessWork
@@ -249,11 +249,70 @@ def test_an_unversioned_call_of_a_missing_symbol_is_not_supported():
 
 
 @pytest.mark.parametrize("devices", [0, 1, 3])
-def test_gpus_of_this_machine_are_counted(scenario, devices):
-    """`--gpu auto` asks through the same door."""
+def test_gpus_of_this_machine_are_found(scenario, devices):
+    """`--gpu auto` asks through the same door; they are named by their UUIDs."""
     scenario.devices = [Device(f"GPU-{number}", minor=number) for number in range(devices)]
     scenario.write()
-    assert count_gpus() == devices
+    assert find_gpus({}) == tuple(MachineGpu(number=number, cuda_id=f"GPU-{number}") for number in range(devices))
+
+
+@pytest.mark.parametrize(
+    ("visible", "found"),
+    [
+        ("2,3", {2: "GPU-c2", 3: "GPU-d3"}),
+        ("3, 0", {3: "GPU-d3", 0: "GPU-a0"}),
+        ("GPU-c2,GPU-a", {2: "GPU-c2", 0: "GPU-a0"}),
+        ("", {}),
+        ("-1", {}),
+        ("1,-1,2", {1: "GPU-b1"}),
+        ("0,9,1", {0: "GPU-a0"}),
+        ("1,1", {1: "GPU-b1"}),
+        ("GPU-x", {}),
+        ("GPU-", {}),
+        ("NoDevFiles", {}),
+    ],
+)
+def test_gpus_that_the_environment_withholds_are_nobodys(scenario, visible, found):
+    """As CUDA reads the list: what stands behind an entry that names none is not seen."""
+    scenario.devices = [Device(f"GPU-{letter}{number}", minor=number) for number, letter in enumerate("abcd")]
+    scenario.write()
+    gpus = find_gpus({"CUDA_VISIBLE_DEVICES": visible})
+    assert {gpu.number: gpu.cuda_id for gpu in gpus} == found
+    assert list(found) == [gpu.number for gpu in gpus]
+
+
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [
+        ({}, {0: MIG, 1: OTHER}),
+        ({"CUDA_VISIBLE_DEVICES": f"{MIG[:-1]}6"}, {0: f"{MIG[:-1]}6"}),
+        ({"CUDA_VISIBLE_DEVICES": f"MIG-{GPU}/4/0"}, {0: f"{MIG[:-1]}6"}),
+        ({"CUDA_VISIBLE_DEVICES": GPU}, {0: MIG}),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, {1: OTHER}),
+    ],
+)
+def test_a_divided_gpu_is_one_by_an_instance(scenario, environment, found):
+    """A process of CUDA uses one instance, the one that is named or the first."""
+    scenario.devices = [
+        Device(GPU, mig=1),
+        Device(MIG, parent=GPU, gi=3),
+        Device(f"{MIG[:-1]}6", parent=GPU, gi=4),
+        Device(OTHER, minor=1),
+    ]
+    scenario.write()
+    assert {gpu.number: gpu.cuda_id for gpu in find_gpus(environment)} == found
+
+
+def test_numbers_of_cudas_order_are_refused_where_it_may_differ(scenario):
+    """The fastest GPU is CUDA's first, and the driver counts by the bus: EDL would hand out another's."""
+    scenario.devices = [Device(GPU, name="Tesla_T4"), Device(OTHER, minor=1)]
+    scenario.write()
+    with pytest.raises(GpuOrderError, match=r"CUDA_DEVICE_ORDER=PCI_BUS_ID"):
+        find_gpus({"CUDA_VISIBLE_DEVICES": "0"})
+    (by_bus,) = find_gpus({"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    (by_uuid,) = find_gpus({"CUDA_VISIBLE_DEVICES": GPU})
+    assert by_bus == by_uuid == MachineGpu(number=0, cuda_id=GPU)
+    assert len(find_gpus({})) == 2
 
 
 def test_gpus_that_cannot_be_counted_say_why(scenario):
@@ -261,4 +320,4 @@ def test_gpus_that_cannot_be_counted_say_why(scenario):
     scenario.driver = {"init": 9}
     scenario.write()
     with pytest.raises(GpuLookupError, match=r"--gpu auto asks the NVIDIA driver.*--gpu 0"):
-        count_gpus()
+        find_gpus({})

@@ -53,7 +53,8 @@ REMEMBERED_EVENTS: Final = 1_000
 class ControlPlane:
     """An async context; at its end no process of a pod is left.
 
-    `nodes`: each with its GPU numbers.  `on_crash` hears of what no pod is to blame for.  `wall_s`: Unix time.
+    `nodes`: each with its GPU numbers; `cuda_ids`: their UUIDs, where known.  `wall_s`: Unix time.
+    `on_crash` hears of what no pod is to blame for.
     `on_changes` is called with all changes in order, each once, after the controllers have reacted to them.
     """
 
@@ -70,6 +71,7 @@ class ControlPlane:
         on_crash: Callable[[BaseException], None],
         on_changes: Callable[[Sequence[ObjectChange]], None] = lambda _: None,
         serves_metrics: bool = False,
+        cuda_ids: Mapping[int, str] | None = None,
     ) -> None:
         self.server: Final = MemoryServer(now=wall_s, window=REMEMBERED_CHANGES, new_uid=lambda: str(uuid4()))
         self._changes = self.server.history.subscribe()
@@ -83,6 +85,7 @@ class ControlPlane:
             working_dir=working_dir,
             environment=environment,
             secret_of=partial(self.server.get, SECRETS),
+            cuda_ids=cuda_ids or {},
         )
         self.kubelet: Final = Kubelet(
             self.server,

@@ -9,4 +9,4 @@ PORT: Final = "edl.dev/port"
 """Of a pod that serves: the port that it was given; of a master: that of its metrics."""
 
 GPUS: Final = "edl.dev/gpus"
-"""The numbers of its devices, as CUDA_VISIBLE_DEVICES has them."""
+"""The numbers of its devices, in the driver's order where the driver was asked."""

@@ -15,7 +15,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -37,12 +37,16 @@ _OF_PORTS: Final = ("EDL_ADVERTISE", "EDL_METRICS_LISTEN", "EDL_TLS_DIR")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodCommands:
-    """Commands of a run's pods, with what all pods have in common.  `secret_of`: a Secret by namespace and name."""
+    """Commands of a run's pods, with what all pods have in common.  `secret_of`: a Secret by namespace and name.
+
+    `cuda_ids`: UUIDs of GPUs by their number; one without is named by its number.
+    """
 
     folder: RunFolder
     working_dir: Path
     environment: Mapping[str, str]
     secret_of: Callable[[str, str], Raw]
+    cuda_ids: Mapping[int, str] = field(default_factory=dict)
 
     def command_of(self, pod: Raw, *, port: int | None, gpus: Sequence[int]) -> Command:
         """Command of the pod's one container.  The pod's Secrets stand as files after the call."""
@@ -54,7 +58,7 @@ class PodCommands:
         told = {} if port is None else {"PORT": str(port)}
         if port is not None and is_member(pod):
             told = {"EDL_METRICS_LISTEN": f"{HOST}:{port}"}
-        own = {"EDL_NAME": name, "HOSTNAME": name, "CUDA_VISIBLE_DEVICES": device_list(gpus)} | told
+        own = {"EDL_NAME": name, "HOSTNAME": name, "CUDA_VISIBLE_DEVICES": device_list(gpus, self.cuda_ids)} | told
         folder = text(container, "workingDir")
         return Command(
             argv=_argv_of(container),

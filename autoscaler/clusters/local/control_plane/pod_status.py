@@ -21,7 +21,6 @@ from autoscaler.clusters.kubernetes.memory_api import MemoryServer
 from autoscaler.clusters.kubernetes.objects.fields import Raw
 from autoscaler.clusters.local.control_plane.pod_annotations import GPUS, PID, PORT
 from autoscaler.clusters.local.machine.ports import HOST
-from autoscaler.clusters.local.machine.process_environment import device_list
 from autoscaler.clusters.local.machine.processes import Processes
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from autoscaler.domain import JobName
@@ -138,7 +137,7 @@ class PodStatus:
         return {
             PID: str(self._processes.pid_of(run.key)) if self._processes.is_running(run.key) else "",
             PORT: "" if run.port is None else str(run.port),
-            GPUS: device_list(run.gpus),
+            GPUS: ",".join(map(str, run.gpus)),
         }
 
 

@@ -24,6 +24,6 @@ def inherit(environment: Mapping[str, str], *, path_first: Path, cpu_milli: int)
     return kept
 
 
-def device_list(gpus: Sequence[int]) -> str:
-    """Value of CUDA_VISIBLE_DEVICES; a pod that requested none sees none."""
-    return ",".join(str(gpu) for gpu in gpus)
+def device_list(gpus: Sequence[int], cuda_ids: Mapping[int, str]) -> str:
+    """Value of CUDA_VISIBLE_DEVICES; a pod that requested none sees none.  `cuda_ids`: of those that are known."""
+    return ",".join(cuda_ids.get(gpu, str(gpu)) for gpu in gpus)

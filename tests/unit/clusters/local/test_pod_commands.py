@@ -54,6 +54,23 @@ def settings_of(tmp_path):
     return read
 
 
+def test_a_pod_sees_its_gpus_by_their_uuids_where_they_are_known(tmp_path):
+    """CUDA counts in an order of its own; without a driver there are numbers alone."""
+    commands = PodCommands(
+        folder=make_run_folder(tmp_path, "run", described={}),
+        working_dir=tmp_path,
+        environment={"CUDA_VISIBLE_DEVICES": "2,3"},
+        secret_of=lambda *_: SECRET,
+        cuda_ids={2: "GPU-c2", 3: "GPU-d3"},
+    )
+    pod = {"metadata": {"name": "web", "namespace": "default", "uid": "p"}, "spec": container()["spec"]}
+
+    def seen(*gpus):
+        return commands.command_of(pod, port=None, gpus=gpus).env["CUDA_VISIBLE_DEVICES"]
+
+    assert (seen(2, 3), seen(3), seen(), seen(5)) == ("GPU-c2,GPU-d3", "GPU-d3", "", "5")
+
+
 @pytest.mark.parametrize("policy", AfterServerLoss)
 def test_a_master_hears_what_servers_do_after_a_loss(settings_of, policy):
     """Both sides have a word of their own for it, and mean the same."""
