@@ -55,7 +55,7 @@ def test_why_of_a_job_that_has_ended_says_so(tmp_path):
 
 def test_questions_to_a_live_run_change_nothing(run):
     """A dry run, and what would be with more nodes."""
-    assert "idle  1    2    2       3    Kept" in edl("plan", run=run.folder)
+    assert "idle  1    2    2       3    -          Kept" in edl("plan", run=run.folder)
     more = edl("what-if", "--add-nodes", "2", "--shape", "4cpu,8Gi", run=run.folder)
     assert "tj/idle         2    2       3      at maxReplicas 3" in more
     assert run.get("tj/idle")["status"]["trainers"]["ready"] == 2
