@@ -29,9 +29,14 @@ HALF_LIFE_S: Final = 4 * 3_600.0  # a point counts half after so long: data, lea
 FAVOURABLE: Final = 0.8
 """The favourable curve is the one at this part of the probability, from the curve that gains least to the best."""
 
-SERIAL: Final = (0.0, *np.geomspace(1e-4, 4.0, 60).tolist())
-EXCHANGE: Final = (0.0, *np.geomspace(1e-6, 0.5, 40).tolist())
-OVERLAPS: Final = (1.0, 2.0, 4.0)
+EXPLORED_SIZES: Final = 4
+"""From so many sizes on the favourable curve is the expected one: what seemed likely has been tried by then, and a bias
+would remain."""
+
+SERIAL: Final = (0.0, *np.geomspace(1e-4, 4.0, 40).tolist())
+EXCHANGE: Final = (0.0, *np.geomspace(1e-6, 0.5, 25).tolist())
+OVERLAPS: Final = (1.0, 2.0, 4.0, 16.0)  # the last one is the hard knee of a saturated server
+LADDER: Final = 12  # sizes at which shapes are compared
 SIMPLE: Final = 4.0  # how much likelier than each of the others a part that is not there is, beforehand: `Grid.prior`
 
 
@@ -80,10 +85,12 @@ def fit_curve(points: Sequence[SizeObservation], now_s: float) -> FittedCurve | 
 
     mean = float(weights @ gains)
     spread = float(np.sqrt(max(0.0, float(weights @ (gains - mean) ** 2)))) / mean
+    expected = shape_of(shapes, nearest_to_mean(shapes, weights, float(largest[0]), float(its_servers[0])), log_work)
+    sizes = tuple(sorted({one.trainers for one in points}))
     return FittedCurve(
-        expected=shape_at(0.5),
-        favourable=shape_at(FAVOURABLE),
-        sizes=tuple(sorted({one.trainers for one in points})),
+        expected=expected,
+        favourable=expected if len(sizes) >= EXPLORED_SIZES else shape_at(FAVOURABLE),
+        sizes=sizes,
         error=float(f"{spread:.2g}"),
     )
 
@@ -114,6 +121,18 @@ def weigh(residuals: GridArray, errors: GridArray) -> tuple[GridArray, GridArray
         work = (residuals * robust).sum(axis=1) / robust.sum(axis=1)
     squares = ((residuals - work[:, None]) / errors) ** 2
     return work, -0.5 * (TAILS + 1) * np.log1p(squares / TAILS).sum(axis=1)
+
+
+def nearest_to_mean(shapes: Grid, weights: GridArray, largest: float, servers: float) -> int:
+    """Return the row nearest to the mean of all shapes' speed-ups, from one trainer to twice the largest size.
+
+    No single shape is likely where four points leave three parameters open, but most of the likely ones bend alike.
+    """
+    trainers = np.geomspace(1.0, 2.0 * largest, LADDER)
+    parts = parts_of(shapes, trainers, np.full(LADDER, servers))
+    speed_ups = parts[:, :1] / parts
+    misses = (np.log(speed_ups / (weights @ speed_ups)) ** 2).sum(axis=1)
+    return int(np.argmin(misses))
 
 
 def likeliest(log_weights: GridArray, among: npt.NDArray[np.bool_]) -> int:

@@ -2,15 +2,16 @@
 
 Four kinds of curves with parameters drawn from a seed: Amdahl, communication-bound, server-bound (the hard knee of a
 saturated server), heterogeneous (the later half of the trainers on slower machines, which the model cannot express). A
-job starts at its maximum, as in an empty cluster; then EDL halves it, and goes where its fit says. Each size is seen
-for a minute, with an error of `NOISE`.
+job starts at its maximum, as in an empty cluster; then EDL measures it at a quarter, and goes where its fit says. Once
+it stands there, others' demands show further sizes; here the one that tells most. Each size is seen for a minute, with
+an error of `NOISE`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import exp
+from math import exp, log
 from typing import Final
 
 import numpy as np
@@ -116,19 +117,32 @@ def find_knee(
         seen.append(size)
         curve = fit_curve(log.points, 0.0)
         assert curve is not None
-        chosen = job.knee(curve.favourable.samples_per_s, efficiency) if curve.is_known else halved(job.sizes, size)
+        chosen = job.knee(curve.favourable.samples_per_s, efficiency) if curve.is_known else quarter_of(job.sizes, size)
         chosen = max(chosen, max([one for one in job.sizes if one <= min(seen) // FARTHEST], default=job.sizes[0]))
-        size = nearest_unseen(job.sizes, chosen, seen)
+        size = next_seen(job.sizes, chosen, seen)
     true = job.knee(job.speed, efficiency)
     off = abs(job.sizes.index(chosen) - job.sizes.index(true))
     return KneeResult(kind=job.kind, seen=tuple(seen), chosen=chosen, true=true, steps_off=off)
 
 
-def halved(sizes: Sequence[int], size: int) -> int:
-    """Return the largest size of at most half."""
-    return max([one for one in sizes if one <= size // 2], default=sizes[0])
+def quarter_of(sizes: Sequence[int], size: int) -> int:
+    """Return the largest size of at most a quarter, as the planner does (`sharing.efficiency`)."""
+    return max([one for one in sizes if one <= size // FARTHEST], default=sizes[0])
 
 
-def nearest_unseen(sizes: Sequence[int], wanted: int, seen: Sequence[int]) -> int:
-    """Return the size that is seen next: the wanted one, else its nearest neighbour, the larger of two."""
-    return min((one for one in sizes if one not in seen), key=lambda one: (abs(one - wanted), -one), default=wanted)
+def next_seen(sizes: Sequence[int], chosen: int, seen: Sequence[int]) -> int:
+    """Return the size that is seen next: the chosen one, if neither it nor a neighbour was seen.
+
+    Else the size in the widest gap beside it, as a ratio: that of a neighbour differs by less than the error.
+    """
+    places, at = sorted({0, *map(sizes.index, seen)}), sizes.index(chosen)
+    if all(abs(one - at) > 1 for one in map(sizes.index, seen)):
+        return chosen
+    low = max([one for one in places if one < at - 1], default=0)
+    high = min([one for one in places if one > at + 1], default=len(sizes) - 1)
+    unseen = [one for one in sizes[low : high + 1] if one not in seen] or [one for one in sizes if one not in seen]
+
+    def gap(size: int) -> float:
+        return min(abs(log(size / one)) for one in seen)
+
+    return max(unseen, key=lambda size: (round(gap(size), 6), -abs(size - chosen)), default=chosen)

@@ -2,8 +2,8 @@
 
 Growth stops at the knee by itself (`PlannedJob.worthwhile`). Here a job that is beyond it gives back what does not
 pay, voluntarily: in its windows, within the caps, and if what others can do with the trainers outweighs the pause. A
-job that was seen at its largest size only is halved once, for as long as it takes to see the other size. That is the
-cheapest experiment: half of a job that does not scale loses little, and a job that scales gets its trainers back.
+job that was seen at its largest size only gets a quarter of it once, for as long as it takes to see that size. From
+two sizes so far apart the curve between them follows, and a job that scales gets its trainers back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autoscaler.planner.sharing.change_limits import (
     resize_of,
     shrink_opens_at,
 )
-from autoscaler.planner.working_copy.job_speed import added_by, worth_of
+from autoscaler.planner.working_copy.job_speed import FARTHEST, added_by, worth_of
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.ranks import removal_order
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
@@ -29,16 +29,16 @@ BEYOND: Final = 0.9
 """Trainers leave if the last step brings less than this part of what is asked: no job goes to and fro at its knee."""
 
 PROBED_AFTER_S: Final = 120.0
-"""A job is halved for a measurement once it has had one size for so long: other resizes show a second size for free."""
+"""A job is measured at a smaller size once it has had one for so long: other resizes show a second size for free."""
 
 PROBED_FROM_S: Final = 1_800.0
-"""A job that ends sooner is not measured: what would be learnt pays for half a minute at half its size no more."""
+"""A job that ends sooner is not measured: what would be learnt no longer pays for half a minute at a quarter."""
 
 SETTING: Final = JobSetting("spec.trainer.efficiency")
 
 
 def release_inefficient(copy: WorkingCopy, job: PlannedJob) -> None:
-    """Remove the trainers beyond what pays, or half of them to measure the job, where it may shrink now."""
+    """Remove the trainers beyond what pays, or most of them to measure the job, where it may shrink now."""
     if not job.is_questioned or not job.is_in_service(copy.now_s):
         return
     size, target = job.size, target_of(copy, job)
@@ -71,7 +71,7 @@ def target_of(copy: WorkingCopy, job: PlannedJob) -> int:
 
 
 def probe_of(copy: WorkingCopy, job: PlannedJob) -> int:
-    """Return half the size of a job that was seen at its largest size only, for long enough; else its size.
+    """Return a quarter of the size of a job that was seen at its largest size only, for long enough; else its size.
 
     A job that has its largest size has room around it: others want nothing of what it has. Smaller jobs are resized
     by the demands of others, and so are seen at a second size for free.
@@ -82,7 +82,7 @@ def probe_of(copy: WorkingCopy, job: PlannedJob) -> int:
     if not is_seen_here or not copy.policy.observing_s or last.gave_back_at_s is not None or ends_soon(spec):
         return size
     since_s = max(last.grown_at_s or -inf, last.shrunk_at_s or -inf, copy.history.since_s, spec.submitted_at_s)
-    return spec.trainer.largest_allowed(size // 2) if copy.is_due(since_s + PROBED_AFTER_S) else size
+    return spec.trainer.largest_allowed(size // FARTHEST) if copy.is_due(since_s + PROBED_AFTER_S) else size
 
 
 def ends_soon(job: Job) -> bool:

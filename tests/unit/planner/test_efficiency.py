@@ -94,19 +94,19 @@ def test_windows_hold_for_what_leaves():
     assert plan.replan_at_s is not None
 
 
-def test_job_seen_at_one_size_is_halved_once_to_see_another():
-    """After two minutes at 16; it grows again once 8 has been seen, and it scales."""
+def test_job_seen_at_one_size_gets_a_quarter_once_to_see_another():
+    """After two minutes at 16; it grows again once 4 has been seen, and it scales."""
     policy = replace(CALM, down_window_s=1.0, up_window_s=1.0)
     driver = settled([node("a", 16_000)], [asking("j", high=16)], policy)
     driver.cluster.put(asking("j", throughput=known(sizes=(16,)), high=16))
     driver.cluster.advance(PROBED_AFTER_S + 1.0)
     found = decision(driver.plan(), "j")
-    assert found.message == "gave back 8 trainers: measures its throughput at 8 trainers, which tells how many pay"
-    assert found.target == 8
+    assert found.message == "gave back 12 trainers: measures its throughput at 4 trainers, which tells how many pay"
+    assert found.target == 4
     driver.turn()
     driver.cluster.advance(1.5)
-    assert (size_of(driver), driver.plan().actions) == (8, ())
-    driver.cluster.put(asking("j", throughput=known(CurveShape(work=1.0), sizes=(8, 16)), high=16))
+    assert (size_of(driver), driver.plan().actions) == (4, ())
+    driver.cluster.put(asking("j", throughput=known(CurveShape(work=1.0), sizes=(4, 16)), high=16))
     driver.settle()
     assert size_of(driver) == 16
 
