@@ -8,6 +8,9 @@ seconds, so a job trains 1 / y samples a second. `serial` is what more trainers 
 the fixed part of an all-reduce, or the exchange with servers (divided by more servers, as in Optimus, EuroSys 2018).
 `exchange` is communication that grows with the trainers. With `overlap` k = 1 the parts follow each other. With larger
 k they overlap, as in Pollux (OSDI 2021, equation 11), until with k = 4 nearly the larger of the two alone counts.
+
+Trainers beyond `even` may be slower: they stand on other machines, or share what the first ones had alone. Each of them
+counts as `rest` of a trainer, and n is what all of them make.
 """
 
 from __future__ import annotations
@@ -31,25 +34,29 @@ class CurveShape:
     """One curve.  `work`: seconds of one trainer per sample, above 0; the other parts are relative to it.
 
     Raises:
-        InvalidSpecError: a part is no number, is negative, or `work` or `overlap` is too small.
+        InvalidSpecError: a part is no number, is negative, `work` or `overlap` is too small, or `rest` not 0 to 1.
     """
 
     work: float
     serial: float = 0.0
     exchange: float = 0.0
     overlap: float = 1.0
+    even: float = 0.0  # so many trainers are equally fast
+    rest: float = 1.0  # speed of each further one, relative to them; 1: all are the same
 
     def __post_init__(self) -> None:
-        parts = (self.work, self.serial, self.exchange, self.overlap)
-        if not (all(map(isfinite, parts)) and self.work > 0 and min(parts) >= 0 and 1 <= self.overlap <= MOST_OVERLAP):
-            hint = f"work above 0, serial and exchange at least 0, overlap 1 to {MOST_OVERLAP:g}"
+        parts = (self.work, self.serial, self.exchange, self.overlap, self.even, self.rest)
+        is_shape = 1 <= self.overlap <= MOST_OVERLAP and 0 < self.rest <= 1
+        if not (all(map(isfinite, parts)) and self.work > 0 and min(parts) >= 0 and is_shape):
+            hint = f"work above 0; serial, exchange and even at least 0; overlap 1 to {MOST_OVERLAP:g}; rest up to 1"
             raise InvalidSpecError("throughput", f"is {self}", hint)
 
     def samples_per_s(self, trainers: float, servers: float = 1.0) -> float:
         """Return the job's throughput; 0 without a trainer."""
         if trainers <= 0:
             return 0.0
-        divided, shared = 1.0 / trainers, self.serial / max(1.0, servers) + self.exchange * trainers
+        count = trainers if trainers <= self.even else self.even + self.rest * (trainers - self.even)
+        divided, shared = 1.0 / count, self.serial / max(1.0, servers) + self.exchange * count
         k = self.overlap
         parts = divided + shared if k == 1.0 else (divided**k + shared**k) ** (1.0 / k)
         return 1.0 / (self.work * parts)

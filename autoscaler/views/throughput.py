@@ -68,8 +68,9 @@ def points_of(report: Raw) -> Points:
 
 
 def shape_of(curve: Raw) -> CurveShape | None:
-    """Return the fitted curve; None if it is not there, or no curve."""
-    fields = {name: number(curve, name) for name in ("work", "serial", "exchange", "overlap")}
+    """Return the fitted curve; None if it is not there, or no curve.  Without `rest` all trainers are equally fast."""
+    fields = {name: number(curve, name) for name in ("work", "serial", "exchange", "overlap", "even")}
+    fields["rest"] = number(curve, "rest") if "rest" in curve else 1.0
     try:
         return CurveShape(**fields)
     except InvalidSpecError:

@@ -1,22 +1,23 @@
 """Knees of synthetic curves: the size that EDL chooses after so many sizes were seen, beside the true knee.
 
 Four kinds of curves with parameters drawn from a seed: Amdahl, communication-bound, server-bound (the hard knee of a
-saturated server), heterogeneous (the later half of the trainers on slower machines, which the model cannot express). A
-job starts at its maximum, as in an empty cluster; then EDL measures it at a quarter, and goes where its fit says. Once
-it stands there, others' demands show further sizes; here the one that tells most. Each size is seen for a minute, with
-an error of `NOISE`.
+saturated server), heterogeneous (the later half of the trainers on slower machines). A job starts at its maximum, as in
+an empty cluster; then the planner measures it at a quarter, and goes where its fit says. Of its own accord it measures
+no more. What is granted here is that the demands of others show the remaining sizes, and those that tell most
+(`next_seen`). Each size is seen for a minute, with an error of `NOISE`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log
 from typing import Final
 
 import numpy as np
 
-from autoscaler.planner.working_copy.job_speed import FARTHEST
+from autoscaler.domain import Job, JobName, MasterSpec, Resources, Shape, TrainerSpec
+from autoscaler.planner.working_copy.job_speed import second_size, worthwhile_size
 from autoscaler.throughput import CurveShape, knee_of
 from autoscaler.throughput.curve import SpeedAt
 from autoscaler.throughput.fit import fit_curve
@@ -109,6 +110,7 @@ def find_knee(
 ) -> KneeResult:
     """Let EDL see so many sizes of a job, and return the size that it then chooses."""
     rng = np.random.default_rng((*job.seed, 1))
+    spec = spec_of(job.sizes, efficiency)
     log, seen = ObservationLog(), list[int]()
     chosen = size = job.sizes[-1]
     while len(seen) < sizes_seen:
@@ -116,18 +118,23 @@ def find_knee(
         log = log.add(SizeObservation(trainers=size, samples_per_s=rate, duration_s=60.0, at_s=0.0))
         seen.append(size)
         curve = fit_curve(log.points, 0.0)
-        assert curve is not None
-        chosen = job.knee(curve.favourable.samples_per_s, efficiency) if curve.is_known else quarter_of(job.sizes, size)
-        chosen = max(chosen, max([one for one in job.sizes if one <= min(seen) // FARTHEST], default=job.sizes[0]))
+        if curve is not None and curve.is_known:
+            chosen = worthwhile_size(replace(spec, throughput=curve))
+        else:
+            chosen = second_size(spec.trainer, size)
         size = next_seen(job.sizes, chosen, seen)
     true = job.knee(job.speed, efficiency)
     off = abs(job.sizes.index(chosen) - job.sizes.index(true))
     return KneeResult(kind=job.kind, seen=tuple(seen), chosen=chosen, true=true, steps_off=off)
 
 
-def quarter_of(sizes: Sequence[int], size: int) -> int:
-    """Return the largest size of at most a quarter, as the planner does (`sharing.efficiency`)."""
-    return max([one for one in sizes if one <= size // FARTHEST], default=sizes[0])
+def spec_of(sizes: Sequence[int], efficiency: float) -> Job:
+    """Return a job as the planner sees it, with these sizes."""
+    pod = Shape(requests=Resources(cpu_milli=1_000))
+    trainer = TrainerSpec(
+        shape=pod, min_replicas=sizes[0], max_replicas=sizes[-1], sizes=tuple(sizes), efficiency=efficiency
+    )
+    return Job(name=JobName("j"), trainer=trainer, master=MasterSpec(shape=pod))
 
 
 def next_seen(sizes: Sequence[int], chosen: int, seen: Sequence[int]) -> int:

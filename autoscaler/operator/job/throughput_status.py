@@ -63,6 +63,8 @@ def throughput_status(watch: ThroughputWatch, worthwhile: int | None) -> dict[st
             "serial": shape.serial,
             "exchange": shape.exchange,
             "overlap": shape.overlap,
+            "even": shape.even,
+            "rest": shape.rest,
             "error": watch.curve.error,
         }
         if worthwhile is not None:

@@ -20,7 +20,7 @@ from autoscaler.planner.sharing.change_limits import (
     resize_of,
     shrink_opens_at,
 )
-from autoscaler.planner.working_copy.job_speed import FARTHEST, added_by, worth_of
+from autoscaler.planner.working_copy.job_speed import added_by, second_size, worth_of
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.ranks import removal_order
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
@@ -82,7 +82,7 @@ def probe_of(copy: WorkingCopy, job: PlannedJob) -> int:
     if not is_seen_here or not copy.policy.observing_s or last.gave_back_at_s is not None or ends_soon(spec):
         return size
     since_s = max(last.grown_at_s or -inf, last.shrunk_at_s or -inf, copy.history.since_s, spec.submitted_at_s)
-    return spec.trainer.largest_allowed(size // FARTHEST) if copy.is_due(since_s + PROBED_AFTER_S) else size
+    return second_size(spec.trainer, size) if copy.is_due(since_s + PROBED_AFTER_S) else size
 
 
 def ends_soon(job: Job) -> bool:

@@ -29,6 +29,11 @@ def worthwhile_size(job: Job) -> int:
     return max(knee(curve.favourable, spec, job.servers), spec.largest_allowed(curve.sizes[0] // FARTHEST))
 
 
+def second_size(spec: TrainerSpec, size: int) -> int:
+    """Return where a job that was seen at one size only is measured: as far below it as its curve will be believed."""
+    return spec.largest_allowed(size // FARTHEST)
+
+
 @lru_cache(maxsize=KEPT_KNEES)
 def knee(curve: CurveShape, spec: TrainerSpec, servers: ServerSpec | None) -> int:
     """Return the knee of a curve; a job is looked at anew with each of its pods, and its curve stays."""

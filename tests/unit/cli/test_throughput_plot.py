@@ -3,6 +3,7 @@
 import pytest
 
 from autoscaler.cli.output.throughput_plot import bars_of, throughput_lines
+from autoscaler.views.throughput import throughput_of
 
 POINTS = [
     {"trainers": 4, "servers": 0, "samplesPerSecond": 66.8, "setting": ""},
@@ -35,6 +36,13 @@ def test_plot_shows_points_fit_and_present_size():
     )
 
 
+def test_curve_of_an_older_operator_has_trainers_of_one_speed():
+    assert throughput_of(job()) == throughput_of(job(curve={**CURVE, "even": 4.0, "rest": 1.0}))
+    rates = dict(throughput_of(job(curve={**CURVE, "even": 4.0, "rest": 0.5})).fitted)
+    assert rates[4] == dict(throughput_of(job()).fitted)[4]
+    assert rates[6] == dict(throughput_of(job()).fitted)[5]
+
+
 def test_faster_sizes_stand_higher():
     rows = [line.partition("|")[2] for line in throughput_lines(job())[:8]]
     heights = [next(at for at, row in enumerate(rows) if row[column : column + 1].strip()) for column in range(16)]
@@ -48,6 +56,7 @@ def test_faster_sizes_stand_higher():
         job(curve={}),
         job(curve={**CURVE, "work": "fast"}),
         job(curve={**CURVE, "overlap": 99}),
+        job(curve={**CURVE, "even": 4.0, "rest": "slow"}),
         job(points=[{**POINTS[0], "samplesPerSecond": True}, {**POINTS[1], "trainers": -1}]),
         {"status": {}},
     ],

@@ -5,7 +5,10 @@ from math import exp, inf, nan
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from autoscaler.errors import InvalidSpecError
 from autoscaler.throughput import CurveShape, knee_of, marginal_gain
 from autoscaler.throughput.fit import HALF_LIFE_S, fit_curve
 from autoscaler.throughput.observations import (
@@ -47,6 +50,45 @@ def test_more_servers_divide_what_trainers_share():
     curve = CurveShape(work=0.1, serial=0.5)
     assert curve.samples_per_s(1000, 4) == pytest.approx(4 * curve.samples_per_s(1000, 1), rel=0.01)
     assert curve.samples_per_s(0, 4) == 0.0
+
+
+def test_trainers_beyond_the_even_ones_count_less():
+    curve, alike = CurveShape(work=0.1, serial=0.02, even=8.0, rest=0.5), CurveShape(work=0.1, serial=0.02)
+    assert curve.samples_per_s(8) == alike.samples_per_s(8)
+    assert curve.samples_per_s(12) == pytest.approx(alike.samples_per_s(10))
+
+
+@pytest.mark.parametrize("fields", [{"rest": 0.0}, {"rest": 1.1}, {"rest": nan}, {"even": -1.0}, {"even": inf}])
+def test_what_is_no_speed_of_later_trainers_is_refused(fields):
+    with pytest.raises(InvalidSpecError, match="rest up to 1"):
+        CurveShape(work=1.0, **{"even": 4.0, "rest": 0.5, **fields})
+
+
+def test_fit_finds_where_slower_trainers_begin():
+    """The first 32 scale; each of the others brings half of one."""
+    curve = CurveShape(work=0.3, even=32.0, rest=0.5)
+    fitted = fit_curve(seen(curve, 64, 16, 32, 48, 8, noise=0.005), 0.0)
+    steps = range(8, 64, 8)
+    gains = {size: marginal_gain(fitted.expected.samples_per_s, 1, size, size + 8) for size in steps}
+    assert all(gains[size] == pytest.approx(1.0, abs=0.15) for size in steps if size < 24)
+    assert all(gains[size] == pytest.approx(0.5, abs=0.15) for size in steps if size >= 40)
+    assert fitted.expected.rest < 1.0
+
+
+@given(
+    st.dictionaries(st.integers(1, 200), st.floats(1e-3, 1e6), min_size=1, max_size=6),
+    st.permutations(range(6)),
+)
+@settings(max_examples=25, deadline=None)
+def test_whatever_was_seen_gives_a_curve_that_can_be_written(found, order):
+    """Finite and above 0 everywhere, the same in any order, and the slower trainers begin among those seen."""
+    points = [point(size, rate) for size, rate in found.items()]
+    fitted = fit_curve(points, 0.0)
+    assert fitted == fit_curve([points[at] for at in order if at < len(points)], 0.0)
+    for shape in (fitted.expected, fitted.favourable):
+        assert all(0.0 < shape.samples_per_s(size) < inf for size in (1, *found, 400))
+        assert shape.even <= max(found)
+        assert 0.0 < shape.rest <= 1.0
 
 
 def test_knee_is_the_last_size_whose_step_pays():

@@ -75,4 +75,4 @@ async def test_status_has_points_curve_and_the_size_that_pays(bench):
     report = throughput_status(bench.store.records[JOB].throughput, 3)
     assert [point["trainers"] for point in report["points"]] == [2, 3]
     assert report["worthwhile"] == 3
-    assert set(report["curve"]) == {"work", "serial", "exchange", "overlap", "error"}
+    assert set(report["curve"]) == {"work", "serial", "exchange", "overlap", "even", "rest", "error"}
