@@ -158,7 +158,7 @@ def weigh(residuals: GridArray, errors: GridArray) -> tuple[GridArray, GridArray
 def nearest_to_mean(shapes: Grid, weights: GridArray, largest: float, servers: float) -> int:
     """Return the row whose trainers add, from one to the largest size, most nearly what they add in all shapes' mean.
 
-    No single shape is likely where four points leave three parameters open, but most of the likely ones bend alike.
+    No single shape is likely where four points leave five parameters open, but most of the likely ones bend alike.
     """
     trainers = np.geomspace(1.0, max(2.0, largest), LADDER)
     speed_ups = 1.0 / parts_of(shapes, trainers, np.full(LADDER, servers))

@@ -13,6 +13,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 from experiments.sizes.knees import EACH, KINDS, NOISE, SIZES_SEEN
+from experiments.sizes.trace_pass import ARMS
 
 REPORTS: Final = Path(__file__).resolve().parents[2] / "docs" / "reports"
 RESULTS: Final = REPORTS / "sizes.json"
@@ -44,7 +45,9 @@ says what it rests on.
 ## The knee after four sizes
 
 {len(KINDS) * EACH} synthetic curves. Each size is seen for a minute, with an error of {NOISE:.0%}. Goal: after
-{SIZES_SEEN} sizes the chosen one is within one allowed step of the true knee for 95 % of the jobs.
+{SIZES_SEEN} sizes the chosen one is within one allowed step of the true knee for 95 % of the jobs. The planner measures
+a job at its largest size and at a quarter of it, and goes where the fit says. The sizes that remain are granted: they
+stand for what the demands of others show, and are those that tell most.
 
 | trainer.efficiency | {head} | all |
 |---|{"---|" * len(KINDS)}---|
@@ -53,7 +56,8 @@ says what it rests on.
 ## Completion times on a trace
 
 {trace["jobs"]} jobs in {trace["hours"]:g} hours on {trace["nodes"]} nodes of 4 GPUs, after the statistics of Pollux'
-workload (draws {seeds}): mean completion time in hours, its ratio to the bound, and the mean of the medians.
+workload (draws {seeds}): mean completion time in hours, its ratio to the bound, and the mean of the
+medians.{left_out(trace)}
 
 | arm | mean (h) | x bound | median (h) |
 |---|---|---|---|
@@ -75,6 +79,22 @@ Mean utilisation in percent, one pass on the first node mix.
 At 0.7 growth stops at the knee of the curve that the simulator assumes for these jobs (23 trainers of at most 60), so
 the cluster is left emptier by request.
 """
+
+
+def left_out(trace: Mapping[str, Any]) -> str:
+    """Return a paragraph on the arms that were not run, or on some of the draws only; empty without any.
+
+    Completion times of different draws are not comparable, so such an arm stands beside EDL on the same draw.
+    """
+    partial: Mapping[str, Mapping[str, float]] = trace.get("partial", {})
+    told = []
+    for name, means in partial.items():
+        for seed, mean_s in means.items():
+            edl_s = trace["arms"]["EDL"]["means_s"][trace["seeds"].index(int(seed))]
+            told.append(f"Draw {seed} alone, {name}: {mean_s / HOUR_S:.3f} h; without it {edl_s / HOUR_S:.3f} h.")
+    absent = [arm.name for arm in ARMS if arm.name not in trace["arms"] and arm.name not in partial]
+    told += [f"Not run at this size: {'; '.join(absent)}."] if absent else []
+    return "\n\n" + "\n".join(told) if told else ""
 
 
 def lines_of(rows: Sequence[str]) -> str:
