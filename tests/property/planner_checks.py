@@ -31,6 +31,13 @@ def check_targets(decided, view):
         assert decision.target == 0 or specs[decision.job].is_allowed(decision.target), decision
 
 
+def check_words(decided):
+    """No sentence has a hole where an amount, a name or a node was to stand."""
+    for decision in decided.decisions:
+        for text in (decision.message, decision.limit, decision.notice):
+            assert text == " ".join(text.split()), f"{decision.job}: {text!r}"
+
+
 def check_deletions_together(decided):
     """What leaves a job in one plan stands together in it, so that a group is resized once (ADR 0234)."""
     jobs = [action.job for action in decided.actions if isinstance(action, DeletePod)]

@@ -17,6 +17,7 @@ from tests.property.planner_checks import (
     check_minimums,
     check_targets,
     check_waits_are_said,
+    check_words,
     created,
 )
 from tests.property.planner_draws import clusters, gated_policies, numbers, open_policies, policies, shapes, stories
@@ -45,6 +46,7 @@ def test_every_turn_keeps_targets_gangs_minimums_and_capacity(cluster, story, po
             view = cluster.view(history=driver.history)
             decided = driver.turn()
             check_targets(decided, view)
+            check_words(decided)
             check_deletions_together(decided)
             check_gangs(decided, view)
             check_minimums(decided, view)

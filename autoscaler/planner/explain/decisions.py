@@ -193,6 +193,8 @@ def nearest_node(copy: WorkingCopy, shape: int) -> str:
     if at is None:
         return "no open node accepts its trainers"
     needs, has = describe_deficit(copy.shapes.shapes[shape].requests, copy.capacity.later_on(at))
+    if not needs:
+        return f"could grow on {copy.capacity.names[at]} once the pods that leave it have left"
     return f"could grow with {needs} free on one node; {copy.capacity.names[at]} has {has}"
 
 
