@@ -41,7 +41,7 @@ class Counter:
     """The replica: a count of each record, beside weights whose first values are this process's own."""
 
     layout = "counts-50"
-    restoring: Path  # it hangs while this is there
+    restoring: Path | None = None  # it hangs while this is there
 
     def __init__(self) -> None:
         self.counts = np.zeros(DATASET.size, dtype=np.int64)
@@ -55,7 +55,7 @@ class Counter:
         self.weights += update / share.records
 
     def restore(self, captured: CapturedState) -> None:
-        while self.restoring.exists():
+        while self.restoring is not None and self.restoring.exists():
             time.sleep(PAUSE_S)
         self.counts[:] = captured.arrays["counts"]
         self.weights[:] = captured.arrays["weights"]
