@@ -175,9 +175,7 @@ def test_names_are_completed(edl, digits, control_plane, tmp_path, namespace):
         assert done.stderr == ""
         return done.stdout
 
-    names = ""
-    for _ in range(30):  # a machine that is busy takes longer than the second after which nothing is offered
-        if names := offered(control_plane.kubeconfig).strip():
-            break
+    # A machine that is busy takes longer than the second after which nothing is offered.
+    names = wait_for("names", lambda: offered(control_plane.kubeconfig).strip())
     assert "digits-trainer-1" in names
     assert offered(tmp_path / "gone").strip() == ""
