@@ -151,7 +151,7 @@ def rows_of_gangs() -> Iterator[Row]:
 
 def rows_of_web_bursts() -> Iterator[Row]:
     """Plans when Deployments come to full nodes of which waste is weighed: their pods displace trainers."""
-    nodes, pods = 1_000, 50
+    nodes, pods = 1_000, 500
     full = at_rest(nodes, nodes, SHAPES)
     for cpu_milli in (4_000, 6_000):
         wanted = Shape(requests=Resources(cpu_milli=cpu_milli, memory_bytes=2**30))

@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.domain import Cause
+from autoscaler.domain import Cause, Role
 from autoscaler.planner import Memo
 from autoscaler.planner.phases.p3_side_costs import side_costs_of
-from autoscaler.planner.placement.victims import cheapest_victims
+from autoscaler.planner.placement.fewest_trainers import FewestTrainers
+from autoscaler.planner.placement.reclaimable import NOBODY, reclaimable_for
+from autoscaler.planner.placement.victims import candidates, capacity_on, cheapest_victims, fewest_on
 from autoscaler.planner.working_copy.ranks import full_rank, shrink
 from tests.property.planner_cases import Driver
 from tests.property.planner_draws import clusters, open_policies, stories
@@ -44,3 +47,41 @@ def test_bounds_end_the_search_earlier_and_not_elsewhere(cluster, story, policy,
                     shrink(copy, job, pods, Cause.POD)
                 copy.capacity.allocate(bounded.at, shape, now=False)
         copy.roll_back(start)
+
+
+@given(clusters(), stories(), open_policies, st.integers(1, 3))
+def test_known_choice_is_the_one_that_a_look_at_the_node_finds(cluster, story, policy, times):
+    """Also after jobs have given, when the nodes and the order of prices are others, and after that is undone."""
+    driver = Driver(cluster, policy)
+    driver.live(story)
+    copy = Memo().begin(cluster.view(history=driver.history), policy, cluster.now())
+    reclaimable = reclaimable_for(copy, RANK, None)
+    for job in list(copy.jobs.values()):
+        one = copy.shapes.shapes[job.shapes[Role.TRAINER]]
+        wanted = replace(one, requests=one.requests.plus(one.requests, times=times))
+        known = FewestTrainers(copy, copy.shapes.number(wanted), reclaimable)
+        start = copy.mark()
+        while (victims := cheapest_victims(copy, copy.shapes.number(wanted), RANK)) is not None:
+            check_known(copy, known, copy.shapes.number(wanted))
+            for giver, pods in victims.taken:
+                shrink(copy, giver, pods, Cause.POD)
+            copy.capacity.allocate(victims.at, copy.shapes.number(wanted), now=False)
+        copy.roll_back(start)
+        check_known(copy, known, copy.shapes.number(wanted))
+
+
+def check_known(copy, known, shape):
+    reclaimable = reclaimable_for(copy, RANK, None)
+    nodes, fewest, _ = reclaimable.bounds(shape, None)
+    known.update(nodes, fewest)
+    for at, count in zip(nodes.tolist(), fewest.tolist(), strict=True):
+        if known.is_known[at]:
+            found = fewest_on(capacity_on(copy, at, shape), candidates(copy, reclaimable, at), count)
+            given = zip(known.givers[at].tolist(), known.counts[at].tolist(), strict=True)
+            taken = {reclaimable.jobs[giver].spec.name: count for giver, count in given if giver != NOBODY}
+            assert taken == {job.spec.name: len(pods) for job, pods in found.taken}
+            assert known.trainers[at] == found.cost[0]
+            free = copy.capacity.later[:, at] + sum(
+                np.array(copy.capacity.request_amounts(copy.shapes.number(pod.shape))) for pod in found.pods
+            )
+            assert known.free[:, at].tolist() == free.tolist()

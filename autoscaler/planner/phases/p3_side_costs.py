@@ -5,8 +5,9 @@ The second is what stays unused on the node after this want and its `alike` are 
 trainer of 5 cores leaves enough for two web pods of 3.
 
 When a Deployment comes, hundreds of pods ask, and on a full cluster every node could give one trainer for each of them.
-So both parts have lower bounds by node, by which `victims` looks at few nodes (`least`). The bound of the second
-is worked out once for each node, and again where the node or what is offered there has changed.
+So both parts are known by node before `victims` looks at any (`least`): exactly where one trainer is enough or the
+choice is known (`fewest_trainers`), else by lower bounds. The bound of the second is worked out once for each node, and
+again where the node or what is offered there has changed.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from typing import Final
 
 import numpy as np
 
+from autoscaler.planner.placement.fewest_trainers import MOST_TRAINERS, FewestTrainers
 from autoscaler.planner.placement.reclaimable import reclaimable_for
 from autoscaler.planner.placement.victims import LeastCosts, SideCost, Victims, counts_of_total
 from autoscaler.planner.sharing.step_down import last_step_of, share_below
 from autoscaler.planner.working_copy.free_capacity import NodeScores
+from autoscaler.planner.working_copy.node_arrays import Numbers
 from autoscaler.planner.working_copy.offers import IntArray
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.ranks import Rank
@@ -41,6 +44,7 @@ class ReclaimSideCosts:
         self._copy = copy
         self._requests = copy.capacity.request_amounts(shape)
         self._reclaimable = reclaimable_for(copy, rank, None)
+        self._known = FewestTrainers(copy, shape, self._reclaimable)
         self._richest: dict[int, PlannedJob] = {}
         self._alike = 0
         self._waste = np.full(len(copy.capacity), -inf)
@@ -70,26 +74,51 @@ class ReclaimSideCosts:
         return sum(self._moved_back(job, len(pods)) for job, pods in victims.taken), waste
 
     def least(self, nodes: IntArray, fewest: IntArray) -> LeastCosts:
-        """Return lower bounds for choices of `fewest` trainers on each node; exact where that is one."""
-        jobs = self._reclaimable.jobs
+        """Return lower bounds for choices of `fewest` trainers on each node; exact where the choice is known."""
+        jobs, known = self._reclaimable.jobs, self._known
         moved = np.array([self._moved_back(job, 1) if job.spare else 0 for job in jobs], dtype=np.intp)
-        several = np.flatnonzero(fewest > 1)
-        self._bound_several(nodes[several], fewest[several])
-        moved_on = self._reclaimable.least_on(nodes, moved) + self._further[nodes]
-        least = LeastCosts(moved_on, self._givers[nodes], self._waste[nodes])
-        is_one = fewest == 1
-        least.givers[is_one] = 1
-        waste, moved_back = self._costs_of_one(moved)
-        least.waste[is_one], least.moved_back[is_one] = waste[nodes[is_one]], moved_back[nodes[is_one]]
-        return least
+        waste, moved_back, prices = self._costs_of_one(moved)
+        is_several = fewest > 1
+        several = nodes[is_several]
+        if len(several):
+            known.update(several, fewest[is_several])
+            is_bounded = is_several & ~known.is_known[nodes]
+            at = nodes[is_bounded]
+            self._bound_several(at, fewest[is_bounded])
+            waste[at], prices[at] = self._waste[at], self._cheapest_of(at, self._givers[at])
+            moved_back[at] = self._reclaimable.least_on(at, moved) + self._further[at]
+            at = several[known.is_known[several]]
+            waste[at], prices[at] = self._leftovers(known.free[:, at], at), known.prices(at)
+            moved_back[at] = self._moved_back_by(known.givers[at], known.counts[at])
+            further = known.trainers[nodes] - fewest
+            moved_back[nodes] += np.where(is_several & known.is_known[nodes], further, 0)
+        return LeastCosts(moved_back[nodes], waste[nodes], prices[nodes])
 
-    def _costs_of_one(self, moved: IntArray) -> tuple[NodeScores, IntArray]:
-        """Return, by node, the waste and what fairness moves back if one trainer leaves: that of the cheapest job.
+    def _cheapest_of(self, nodes: IntArray, givers: IntArray) -> IntArray:
+        """Return the prices of so many jobs on each node, by their positions, if all had the cheapest price there."""
+        cheapest = self._reclaimable.cheapest_on(nodes)[:, np.newaxis]
+        prices: IntArray = np.where(np.arange(MOST_TRAINERS) < givers[:, np.newaxis], cheapest, -1)
+        return prices
+
+    def _moved_back_by(self, givers: IntArray, counts: IntArray) -> IntArray:
+        """Return what fairness moves back if these jobs give so many trainers, one row for each choice."""
+        codes, rows = np.unique(givers * (MOST_TRAINERS + 1) + counts, return_inverse=True)
+        jobs, moved = self._reclaimable.jobs, np.zeros(len(codes), dtype=np.intp)
+        for at, code in enumerate(codes.tolist()):
+            giver, count = divmod(code, MOST_TRAINERS + 1)
+            moved[at] = self._moved_back(jobs[giver], count) if count else 0
+        total: IntArray = moved[rows.reshape(givers.shape)].sum(axis=1)
+        return total
+
+    def _costs_of_one(self, moved: IntArray) -> tuple[NodeScores, IntArray, IntArray]:
+        """Return, by node, waste, what fairness moves back and the price if one trainer leaves: of the cheapest job.
 
         Where no single trainer is enough, at least one more leaves.
         """
         capacity, reclaimable = self._copy.capacity, self._reclaimable
         waste, moved_back = np.full(len(capacity), -inf), np.ones(len(capacity), dtype=np.intp)
+        prices = np.full((len(capacity), MOST_TRAINERS), -1, dtype=np.intp)
+        prices[:, 0] = reclaimable.price_positions[reclaimable.cheapest]
         places, shapes, givers = reclaimable.rows()
         is_doubtful = (places[1:] == places[:-1]) & (givers[1:] == givers[:-1])  # one job, two shapes: which is first?
         leaves_alone = np.array([is_one_step(job) for job in reclaimable.jobs], dtype=np.bool_)
@@ -98,24 +127,30 @@ class ReclaimSideCosts:
         for column in columns:
             fits &= (capacity.later[column][places] + units[column][shapes] >= self._requests[column]).astype(np.bool_)
         fitting = np.flatnonzero(fits)
-        cheapest = fitting[np.lexsort((givers[fitting], reclaimable.price_positions[givers[fitting]], places[fitting]))]
+        positions = reclaimable.price_positions[givers[fitting]]
+        cheapest = fitting[np.lexsort((givers[fitting], positions, places[fitting]))]
         at, first = np.unique(places[cheapest], return_index=True)
         chosen = cheapest[first]
-        free = {column: capacity.later[column][at] + units[column][shapes[chosen]] for column in columns}
-        count = np.full(len(at), self._alike)
-        for column in columns:
-            count = np.minimum(count, free[column] // self._requests[column])
-        total = np.zeros(len(at))
-        for column in columns:
-            left = (free[column] - count * self._requests[column]) / capacity.allocatable[column][at]
-            total = total + left.astype(np.float64)
-        waste[at], moved_back[at] = total, moved[givers[chosen]]
+        waste[at] = self._leftovers(capacity.later[:, at] + units[:, shapes[chosen]], at)
+        moved_back[at], prices[at, 0] = moved[givers[chosen]], reclaimable.price_positions[givers[chosen]]
         doubtful = places[1:][is_doubtful]
         waste[doubtful], moved_back[doubtful] = -inf, 0
-        return waste, moved_back
+        prices[doubtful, 0] = reclaimable.cheapest_on(doubtful)
+        return waste, moved_back, prices
+
+    def _leftovers(self, free: Numbers, at: IntArray) -> NodeScores:
+        """Return what is wasted on each of these nodes if so much is free, as `_leftover` does."""
+        columns = [column for column, amount in enumerate(self._requests) if amount > 0]
+        count, total = np.full(len(at), self._alike), np.zeros(len(at))
+        for column in columns:
+            count = np.minimum(count, free[column] // self._requests[column])
+        for column in columns:
+            left = (free[column] - count * self._requests[column]) / self._copy.capacity.allocatable[column][at]
+            total = total + left.astype(np.float64)
+        return total
 
     def _bound_several(self, nodes: IntArray, fewest: IntArray) -> None:
-        """Bring the bounds of nodes that several trainers must leave up to date."""
+        """Bring the bounds up to date for nodes where several trainers must leave and the choice is not known."""
         touched, changed = self._copy.capacity.touched, self._reclaimable.changed_places
         self._known_for[[*touched[self._seen[0] :], *changed[self._seen[1] :]]] = 0
         self._seen = len(touched), len(changed)

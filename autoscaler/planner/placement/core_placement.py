@@ -251,7 +251,7 @@ def vacate_for(
 
 def least_costs_of_swap(nodes: IntArray, waste: Callable[[Sequence[int]], NodeScores]) -> LeastCosts:
     """Return the bounds: the waste does not depend on the victims."""
-    return LeastCosts(np.zeros_like(nodes), np.ones_like(nodes), waste(nodes.tolist()))
+    return LeastCosts(np.zeros_like(nodes), waste(nodes.tolist()))
 
 
 def waste_of_swap(copy: WorkingCopy, shape: int, crowding: Crowding) -> Callable[[Sequence[int]], NodeScores] | None:

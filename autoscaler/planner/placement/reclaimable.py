@@ -42,12 +42,13 @@ class Reclaimable:
         self.jobs: list[PlannedJob] = []
         self.numbers: dict[int, int] = {}  # by identity
         self.changed: set[int] = set()  # numbers of jobs whose offers are out of date
-        self.changed_places: list[int] = []  # nodes where rows came or changed in this plan
+        self.changed_places: list[int] = []  # nodes where rows came, changed or went in this plan
         self.offers: list[Offers] = []
         self.ends: IntArray = np.zeros(1, dtype=np.intp)  # by job: where its rows begin and end
         self.prices: list[Price] = []  # by job
         self.sorted_prices: list[tuple[Price, int]] = []  # with the jobs' numbers
         self.price_positions: IntArray = np.zeros(0, dtype=np.intp)  # by job among all different prices; last: NOBODY's
+        self.different_prices: list[Price] = []  # by position
 
     def attach(self, copy: WorkingCopy) -> None:
         """Connect to a working copy in which nothing is planned yet."""
@@ -91,7 +92,7 @@ class Reclaimable:
             places, shapes, times = self._rows_of(number)
             start, end = int(self.ends[number]), int(self.ends[number + 1])
             if has_room := len(places) <= end - start:
-                self.changed_places += self._places_of_new(number, places, shapes, times)
+                self.changed_places += self._places_that_differ(number, places, shapes, times)
                 self._is_stale[self.places[start:end]] = True
                 used = slice(start, start + len(places))
                 self.places[used], self.shapes[used], self.times[used], self.givers[used] = (
@@ -108,8 +109,8 @@ class Reclaimable:
             self._put_all_rows()
             self.is_priced = False
 
-    def _places_of_new(self, number: int, *rows: IntArray) -> list[int]:
-        """Return the nodes of these rows of a job that it has not had before."""
+    def _places_that_differ(self, number: int, *rows: IntArray) -> list[int]:
+        """Return the nodes where a job has other rows than before."""
         span = slice(int(self.ends[number]), int(self.ends[number + 1]))
         held = self.givers[span] == number
         old = [column[span][held] for column in (self.places, self.shapes, self.times)]
@@ -117,7 +118,7 @@ class Reclaimable:
             1 + int(max(before.max(initial=0), now.max(initial=0))) for before, now in zip(old, rows, strict=True)
         ]
         keys, known = np.ravel_multi_index(rows, bounds), np.ravel_multi_index(tuple(old), bounds)
-        places: list[int] = rows[0][~np.isin(keys, known)].tolist()
+        places: list[int] = np.unravel_index(np.setxor1d(keys, known), bounds)[0].tolist()
         return places
 
     def _offers_of(self, job: PlannedJob) -> Offers:
@@ -162,17 +163,18 @@ class Reclaimable:
                 del self.sorted_prices[bisect_left(self.sorted_prices, (self.prices[number], number))]
                 insort(self.sorted_prices, (price, number))
                 self.prices[number] = price
-                self._is_stale[self.places[self.ends[number] : self.ends[number + 1]]] = True
+                self._is_stale[self.places_of(number)] = True
         self._sum_stale()
 
     def _sum_stale(self) -> None:
         """Sum up what the nodes that are out of date could get, and find the cheapest job on each."""
-        positions, last = [0] * (len(self.jobs) + 1), -1
-        before: Price | None = None
+        positions, different = [0] * (len(self.jobs) + 1), list[Price]()
         for price, number in self.sorted_prices:
-            last += price != before
-            before, positions[number] = price, last
-        positions[NOBODY] = last + 1
+            if not different or price != different[-1]:
+                different.append(price)
+            positions[number] = len(different) - 1
+        positions[NOBODY] = len(different)
+        self.different_prices = different
         self.price_positions = np.array(positions, dtype=np.intp)
         self.total[:, self._is_stale] = 0
         self.largest[:, self._is_stale] = 0
@@ -209,26 +211,35 @@ class Reclaimable:
         where = where[helps]
         return where, fewest[helps], self.price_positions[self.cheapest[where]]
 
-    def price_on(self, place: int) -> Price:
-        """Return the price of the cheapest job on a node where surplus can help."""
-        return self.prices[int(self.cheapest[place])]
-
-    def priorities_on(self, places: IntArray) -> Numbers:
-        """Return the priority of the cheapest job on each of these nodes."""
-        priorities = np.array([price[0] for price in self.prices], dtype=np.int64)
-        found: Numbers = priorities[self.cheapest[places]]
+    def priorities_at(self, positions: IntArray) -> Numbers:
+        """Return the priorities of the prices at these positions; for -1, nobody's, one below all."""
+        priorities = [price[0] for price in self.different_prices]
+        found: Numbers = np.array([*priorities, min(priorities, default=0) - 1], dtype=np.int64)[positions]
         return found
+
+    def cheapest_on(self, places: IntArray) -> IntArray:
+        """Return the position of the cheapest price on each of these nodes."""
+        return self.price_positions[self.cheapest[places]]
 
     def rows(self) -> tuple[IntArray, IntArray, IntArray]:
         """Return what is offered, one row for each job, node and shape: nodes, shapes, numbers of the jobs."""
         used = np.flatnonzero(self.givers != NOBODY)
         return self.places[used], self.shapes[used], self.givers[used]
 
+    def rows_at(self, place: int) -> list[tuple[int, int, int]]:
+        """Return what is offered on one node: numbers of the jobs, shapes, and how many of each."""
+        found = np.flatnonzero((self.places == place) & (self.givers != NOBODY))
+        columns = (self.givers[found].tolist(), self.shapes[found].tolist(), self.times[found].tolist())
+        return [*zip(*columns, strict=True)]
+
+    def places_of(self, number: int) -> IntArray:
+        """Return the nodes where this job offers trainers, or did before."""
+        return self.places[self.ends[number] : self.ends[number + 1]]
+
     def fewest_givers(self, place: int, trainers: int) -> int:
         """Return of how many jobs so many trainers on a node are at least."""
         offered: Counter[int] = Counter()
-        rows = np.flatnonzero((self.places == place) & (self.givers != NOBODY))
-        for giver, times in zip(self.givers[rows].tolist(), self.times[rows].tolist(), strict=True):
+        for giver, _, times in self.rows_at(place):
             offered[giver] += times
         sums = accumulate(sorted(offered.values(), reverse=True))
         return next((count for count, total in enumerate(sums, 1) if total >= trainers), 1)
@@ -245,8 +256,7 @@ class Reclaimable:
     def shapes_at(self, place: int) -> Counter[int]:
         """Return how many trainers of which shapes are offered on a node."""
         found: Counter[int] = Counter()
-        rows = np.flatnonzero((self.places == place) & (self.givers != NOBODY))
-        for shape, times in zip(self.shapes[rows].tolist(), self.times[rows].tolist(), strict=True):
+        for _, shape, times in self.rows_at(place):
             found[shape] += times
         return found
 

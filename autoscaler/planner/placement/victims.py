@@ -47,8 +47,8 @@ class LeastCosts:
     """By node, lower bounds of the cost of a choice of just as few trainers as must leave; one of more is dearer."""
 
     moved_back: IntArray
-    givers: IntArray  # jobs
     waste: NodeScores
+    prices: IntArray | None = None  # positions of the givers' prices, dearest first, then -1; None: the cheapest once
 
 
 LeastSideCost = Callable[[IntArray, IntArray], LeastCosts]
@@ -123,13 +123,10 @@ def cheapest_victims(
     reclaimable = reclaimable_for(copy, rank, protected_priority)
     best: Victims | None = None
     least: tuple[Any, ...] = ()
-    for at, removed, givers, beside in most_promising(
-        reclaimable, shape, avoid, side_cost is not None, least_side_cost
-    ):
-        cost = (removed, (reclaimable.price_on(at),) * givers)
+    for at, cost, beside in most_promising(reclaimable, shape, avoid, side_cost is not None, least_side_cost):
         if best is not None and order_of(cost, at, beside) > least:
             break
-        found = fewest_on(capacity_on(copy, at, shape), candidates(copy, reclaimable, at))
+        found = fewest_on(capacity_on(copy, at, shape), candidates(copy, reclaimable, at), cost[0])
         if found is not None:
             order = order_of(found.cost, found.at, side_cost(found) if side_cost else None)
             if best is None or order < least:
@@ -143,25 +140,32 @@ def most_promising(
     avoid: Mask | None,
     weighs_waste: bool,
     least_side_cost: LeastSideCost | None,
-) -> Iterator[tuple[int, int, int, SideCost | None]]:
-    """Yield the nodes where surplus can help by a lower bound of `order_of`: node, trainers, jobs, side cost."""
+) -> Iterator[tuple[int, Cost, SideCost | None]]:
+    """Yield the nodes where surplus can help by a lower bound of `order_of`: node, cost, side cost."""
     where, fewest, prices = reclaimable.bounds(shape, avoid)
     if not len(where):
         return
+    different = reclaimable.different_prices
     if not weighs_waste:
         keys = fewest * (int(prices.max()) + 1) + prices
         while (first := int(keys.argmin())) >= 0 and keys[first] < NEVER:
-            yield int(where[first]), int(fewest[first]), 1, None
+            yield int(where[first]), (int(fewest[first]), (different[prices[first]],)), None
             keys[first] = NEVER
         return
     if least_side_cost is None:
-        least = LeastCosts(np.zeros_like(fewest), np.ones_like(fewest), np.full(len(where), -inf))
+        least = LeastCosts(np.zeros_like(fewest), np.full(len(where), -inf))
     else:
         least = least_side_cost(where, fewest)
-    sort_keys = (prices, least.waste, least.givers, reclaimable.priorities_on(where), fewest + least.moved_back)
-    for first in np.lexsort(sort_keys).tolist():
-        beside = int(least.moved_back[first]), float(least.waste[first])
-        yield int(where[first]), int(fewest[first]), int(least.givers[first]), beside
+    givers = prices[:, np.newaxis] if least.prices is None else least.prices
+    totals = fewest + least.moved_back
+    for total in np.unique(totals).tolist():
+        alike = np.flatnonzero(totals == total)
+        ranks = givers[alike][:, : int((givers[alike] >= 0).sum(axis=1).max())]
+        sort_keys = (*ranks.T[::-1], least.waste[alike], *reclaimable.priorities_at(ranks).T[::-1])
+        for first in alike[np.lexsort(sort_keys)].tolist():
+            found = tuple(different[position] for position in givers[first].tolist() if position >= 0)
+            beside = int(least.moved_back[first]), float(least.waste[first])
+            yield int(where[first]), (int(fewest[first]), found), beside
 
 
 def order_of(cost: Cost, at: int, side_cost: SideCost | None) -> tuple[Any, ...]:
@@ -189,13 +193,16 @@ def candidates(copy: WorkingCopy, reclaimable: Reclaimable, at: int) -> list[Can
     return sorted(found, key=lambda group: group.price)
 
 
-def fewest_on(node: NodeCapacity, groups: list[Candidates]) -> Victims | None:
-    """Return the cheapest set of these trainers on one node without which the pod fits; None if none is enough."""
+def fewest_on(node: NodeCapacity, groups: list[Candidates], at_least: int = 1) -> Victims | None:
+    """Return the cheapest set of these trainers on one node without which the pod fits; None if none is enough.
+
+    `at_least`: fewer are known to be too few.
+    """
     limits = [len(group.pods) for group in groups]
     if not node.fits(groups, limits):
         return None
     best: Victims | None = None
-    for counts in islice(counts_by_sum(limits), CHOICES_TRIED):
+    for counts in islice(counts_by_sum(limits, at_least), CHOICES_TRIED):
         if best is not None and sum(counts) > best.cost[0]:
             return best
         if node.fits(groups, counts):
@@ -215,9 +222,9 @@ def choice(node: NodeCapacity, groups: Sequence[Candidates], counts: Sequence[in
     )
 
 
-def counts_by_sum(limits: list[int]) -> Iterator[tuple[int, ...]]:
-    """Yield every way to take up to `limits` of each group, by rising total, from 1."""
-    for total in range(1, sum(limits) + 1):
+def counts_by_sum(limits: list[int], at_least: int) -> Iterator[tuple[int, ...]]:
+    """Yield every way to take up to `limits` of each group, by rising total, from `at_least`."""
+    for total in range(at_least, sum(limits) + 1):
         yield from counts_of_total(limits, total)
 
 
