@@ -67,7 +67,7 @@ def changed_settings(declared: str, known: str) -> Iterator[tuple[str, str]]:
     """Name and text of each setting that both have, with other values."""
     mine, theirs = _parse(declared), _parse(known)
     if mine is not None and theirs is not None:
-        for name in mine[1].keys() & theirs[1].keys():
+        for name in (one for one in mine[1] if one in theirs[1]):  # in the layout's order, not in that of a set
             yield from ((name, text) for text in _differences({name: mine[1][name]}, {name: theirs[1][name]}))
 
 
