@@ -62,12 +62,14 @@ class CurveShape:
         return 1.0 / (self.work * parts)
 
 
+EXPLORED_SIZES: Final = 3
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedCurve:
     """A fit: the expected curve, and the most favourable one that the observations leave likely (`fit.FAVOURABLE`).
 
-    Decisions to stop or to shrink ask the favourable curve: what is not known is tried while room is free.
-    `sizes`: the observed numbers of trainers, ascending.
+    How far the two are apart is what is not known.  `sizes`: the observed numbers of trainers, ascending.
     """
 
     expected: CurveShape
@@ -79,6 +81,14 @@ class FittedCurve:
     def is_known(self) -> bool:
         """True if the curve says anything about other sizes: two have been observed."""
         return len(self.sizes) > 1
+
+    @property
+    def tried(self) -> CurveShape:
+        """The curve that decisions to stop or to shrink ask: what is not known is tried while room is free.
+
+        From EXPLORED_SIZES on the expected one: what seemed likely has been tried by then, and a bias would remain.
+        """
+        return self.expected if len(self.sizes) >= EXPLORED_SIZES else self.favourable
 
 
 SpeedAt = Callable[[int], float]

@@ -30,10 +30,6 @@ HALF_LIFE_S: Final = 4 * 3_600.0  # a point counts half after so long: data, lea
 FAVOURABLE: Final = 0.8
 """The favourable curve is the one at this part of the probability, from the curve that gains least to the best."""
 
-EXPLORED_SIZES: Final = 3
-"""From so many sizes on the favourable curve is the expected one: what seemed likely has been tried by then, and a bias
-would remain."""
-
 SERIAL: Final = (0.0, *np.geomspace(1e-4, 4.0, 40).tolist())
 EXCHANGE: Final = (0.0, *np.geomspace(1e-6, 0.5, 25).tolist())
 OVERLAPS: Final = (1.0, 2.0, 4.0, 16.0)  # the last one is the hard knee of a saturated server
@@ -118,7 +114,7 @@ def fit_curve(points: Sequence[SizeObservation], now_s: float) -> FittedCurve | 
     sizes = tuple(sorted({one.trainers for one in points}))
     return FittedCurve(
         expected=expected,
-        favourable=expected if len(sizes) >= EXPLORED_SIZES else shape_at(FAVOURABLE),
+        favourable=shape_at(FAVOURABLE),
         sizes=sizes,
         error=float(f"{spread:.2g}"),
     )

@@ -62,7 +62,7 @@ def target_of(copy: WorkingCopy, job: PlannedJob) -> int:
     if size <= job.worthwhile:
         return size
     before = sizes.largest_allowed(size - 1)
-    last = added_by(spec, spec.throughput.favourable, before, size)
+    last = added_by(spec, spec.throughput.tried, before, size)
     if last >= BEYOND * sizes.efficiency:
         return size
     freed = (size - job.worthwhile) - (worth_of(spec, size) - worth_of(spec, job.worthwhile))

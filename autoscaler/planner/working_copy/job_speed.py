@@ -21,12 +21,12 @@ saturated, say little about what one trainer does."""
 def worthwhile_size(job: Job) -> int:
     """Return the largest size whose steps all bring what `trainer.efficiency` asks for; the ceiling if not known.
 
-    The favourable curve is asked: a size that may pay is tried while there is room for it.
+    `FittedCurve.tried` is asked: a size that may pay is tried while there is room for it.
     """
     curve, spec = job.throughput, job.trainer
     if not spec.efficiency or spec.pinned_replicas or curve is None or not curve.is_known:
         return spec.ceiling
-    return max(knee(curve.favourable, spec, job.servers), spec.largest_allowed(curve.sizes[0] // FARTHEST))
+    return max(knee(curve.tried, spec, job.servers), spec.largest_allowed(curve.sizes[0] // FARTHEST))
 
 
 def second_size(spec: TrainerSpec, size: int) -> int:
