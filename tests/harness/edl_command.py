@@ -89,8 +89,8 @@ def is_in_events(run, words):
 
 
 def pid_of(pod):
-    """The process of a run's pod; 0 while it has none."""
-    return int(pod["metadata"].get("annotations", {}).get("edl.dev/pid", 0))
+    """The process of a run's pod; 0 while it has none, and once it has ended (the annotation is empty then)."""
+    return int(pod["metadata"].get("annotations", {}).get("edl.dev/pid") or 0)
 
 
 def environment_of(pid):
