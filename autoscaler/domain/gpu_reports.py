@@ -9,7 +9,7 @@ subject of `autoscaler.gpus`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import isfinite
@@ -136,11 +136,16 @@ class NodeGpuReport:
         """True if it may be planned with: not older than KEPT_S, and not of a clock that is ahead."""
         return -FRESH_S <= now_s - self.reported_at_s <= KEPT_S
 
-    def gpus_at(self, now_s: float) -> tuple[GpuReport, ...]:
-        """The GPUs as a plan may see them: none is idle where the report does not count."""
-        if self.counts_at(now_s):
-            return self.gpus
-        return tuple(_as_active(one) for one in self.gpus)
+    def gpus_at(self, now_s: float, *, disputed: Container[str] = ()) -> tuple[GpuReport, ...]:
+        """The GPUs as a plan may see them: none is idle where the report does not count, and none of `disputed`.
+
+        `disputed`: UUIDs of GPUs that another node's report names too.
+        """
+        if not self.counts_at(now_s):
+            return tuple(_as_active(one, "the report is old") for one in self.gpus)
+        return tuple(
+            _as_active(one, "another node reports it, too") if one.uuid in disputed else one for one in self.gpus
+        )
 
     def has_same_verdicts(self, other: NodeGpuReport) -> bool:
         """True if a decision would see no difference, the age of the report apart."""
@@ -176,10 +181,10 @@ class GpuReports:
 NO_REPORTS: Final = GpuReports()
 
 
-def _as_active(one: GpuReport) -> GpuReport:
+def _as_active(one: GpuReport, reason: str) -> GpuReport:
     if one.verdict not in IDLE_VERDICTS:
         return one
-    return replace(one, verdict=GpuVerdict.ACTIVE, low_since_s=None, reason="the report is old")
+    return replace(one, verdict=GpuVerdict.ACTIVE, low_since_s=None, reason=reason)
 
 
 def _check_text(path: str, text: str, most: int, *, least: int = 1) -> None:

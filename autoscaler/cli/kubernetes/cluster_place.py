@@ -26,7 +26,7 @@ from autoscaler.cli.kubernetes.live_replicas import LiveReplicas, live_replicas_
 from autoscaler.cli.kubernetes.object_reader import KINDS, ObjectReader, parse_type
 from autoscaler.cli.kubernetes.object_watch import watch_objects
 from autoscaler.cli.kubernetes.object_writer import ObjectWriter
-from autoscaler.cli.kubernetes.top_lines import TopLine, Usage, holder_lines, node_lines
+from autoscaler.cli.kubernetes.top_lines import TopLine, Usage, disputed_gpus, holder_lines, node_lines
 from autoscaler.cli.output.formats import format_content, section
 from autoscaler.cli.output.object_tables import Columns, ObjectList, PlainObject, format_table, single_row
 from autoscaler.cli.output.throughput_plot import throughput_lines
@@ -279,8 +279,15 @@ class ClusterPlace:
     async def _rows_of(self, kind: str) -> Callable[[PlainObject], Sequence[PlainObject]]:
         if kind != "gpus":
             return single_row
-        jobs = await self._reader.jobs_of_pods()
-        return lambda found: gpu_rows(found, jobs, time.time())
+        jobs, disputed = await self._reader.jobs_of_pods(), await self._disputed()
+        return lambda found: gpu_rows(found, jobs, time.time(), disputed=disputed)
+
+    async def _disputed(self) -> frozenset[str]:
+        """GPUs that two nodes report; none where not all reports may be listed."""
+        try:
+            return disputed_gpus(await self._reader.reports(), time.time())
+        except ClusterError:
+            return frozenset()
 
     async def _top(self, subject: TopSubject) -> list[TopLine]:
         found, now_s, usage = await self._reader.reports(), time.time(), await self._usage()

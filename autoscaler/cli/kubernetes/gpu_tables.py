@@ -5,7 +5,7 @@ A row tells what the report says now: an old one permits nothing and shows nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from autoscaler.cli.output.object_tables import Cell, Column, PlainObject
@@ -19,10 +19,12 @@ from autoscaler.views.phrases import format_age
 _ROW: Final = "row"
 
 
-def gpu_rows(found: PlainObject, jobs: Mapping[str, str], now_s: float) -> list[PlainObject]:
+def gpu_rows(
+    found: PlainObject, jobs: Mapping[str, str], now_s: float, *, disputed: Container[str] = ()
+) -> list[PlainObject]:
     """Rows of one NodeGpus object at `now_s` (Unix time), or one that says why it has none.
 
-    `jobs`: the job of each pod of EDL's, both as NAMESPACE/NAME.
+    `jobs`: the job of each pod of EDL's, both as NAMESPACE/NAME.  `disputed`: GPUs that two nodes report.
     """
     try:
         report = parse_report(found)
@@ -32,7 +34,8 @@ def gpu_rows(found: PlainObject, jobs: Mapping[str, str], now_s: float) -> list[
         return [_row(found, {"why": "its agent has not reported yet"})]
     if not report.gpus:
         return [_row(found, {"why": "no GPUs", "reported": _age(report, now_s)})]
-    return [_row(found, cells) for one in report.gpus_at(now_s) for cells in _cells(one, report, jobs, now_s)]
+    gpus = report.gpus_at(now_s, disputed=disputed)
+    return [_row(found, cells) for one in gpus for cells in _cells(one, report, jobs, now_s)]
 
 
 def gpu_columns() -> Sequence[Column]:

@@ -6,12 +6,13 @@ What nobody tells is None.  `top_tables` writes these lines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from autoscaler.cli.place_values import TopOrder
-from autoscaler.domain.gpu_reports import GpuReport, GpuVerdict, NodeGpuReport
+from autoscaler.domain.gpu_reports import GpuReport, GpuReports, GpuVerdict, NodeGpuReport
+from autoscaler.operator.idle.report_faults import gpus_of_two_nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +61,9 @@ class TopLine:
 
     @property
     def watts(self) -> float | None:
-        """Power of the GPUs; None: nobody tells."""
-        told = [gpu.watts for _, gpu in self.gpus if gpu.watts is not None]
-        return sum(told) if told else None
+        """Power of the GPUs, that of a divided one once; None: nobody tells."""
+        told = {(node, _card_of(gpu)): gpu.watts for node, gpu in self.gpus if gpu.watts is not None}
+        return sum(told.values()) if told else None
 
     @property
     def nodes(self) -> Sequence[str]:
@@ -78,10 +79,11 @@ class TopLine:
 def node_lines(reports: Iterable[NodeGpuReport], nodes: Sequence[str], usage: Usage, now_s: float) -> list[TopLine]:
     """One line a node, by name."""
     by_node = {str(report.node): report for report in reports}
+    disputed = disputed_gpus(by_node.values(), now_s)
     lines = []
     for name in sorted(nodes):
         told = [by_node[name]] if name in by_node else []
-        gpus = tuple(gpu for report in told for gpu in _gpus_of(report, now_s))
+        gpus = tuple(gpu for report in told for gpu in _gpus_of(report, now_s, disputed))
         line = TopLine(kind="node", namespace="", name=name, used=usage.nodes.get(name), gpus=gpus)
         lines.append(_with_times(line, told, now_s))
     return lines
@@ -102,14 +104,16 @@ def holder_lines(
     `namespace` None: of all.
     """
     by_node = {str(report.node): report for report in reports}
-    gpus: dict[tuple[str, str], list[tuple[str, GpuReport]]] = {}
+    disputed = disputed_gpus(by_node.values(), now_s)
+    gpus: dict[tuple[str, str], dict[tuple[str, str], GpuReport]] = {}
     used: dict[tuple[str, str], UsedAmounts] = {}
     for report in by_node.values():
-        for node, gpu in _gpus_of(report, now_s):
+        for node, gpu in _gpus_of(report, now_s, disputed):
             for pod in gpu.pods:
-                gpus.setdefault(_holder(pod, jobs, are_pods_apart=are_pods_apart), []).append((node, gpu))
+                held = gpus.setdefault(_holder(pod, jobs, are_pods_apart=are_pods_apart), {})
+                held[node, gpu.uuid] = gpu  # once, however many pods of the holder share it
     for name in jobs:
-        gpus.setdefault(_holder(name, jobs, are_pods_apart=are_pods_apart), [])
+        gpus.setdefault(_holder(name, jobs, are_pods_apart=are_pods_apart), {})
     for name, amounts in usage.pods.items():
         holder = _holder(name, jobs, are_pods_apart=are_pods_apart)
         if holder in gpus:
@@ -118,7 +122,8 @@ def holder_lines(
     for holder, held in gpus.items():
         there, _, short = holder[1].partition("/")
         if namespace is None or there == namespace:
-            line = TopLine(kind=holder[0], namespace=there, name=short, used=used.get(holder), gpus=tuple(held))
+            told = tuple((node, gpu) for (node, _), gpu in held.items())
+            line = TopLine(kind=holder[0], namespace=there, name=short, used=used.get(holder), gpus=told)
             lines.append(_with_times(line, [by_node[node] for node in line.nodes], now_s))
     return sorted(lines, key=lambda one: (-one.count(GpuVerdict.HELD), one.kind, one.namespace, one.name))
 
@@ -148,8 +153,18 @@ _FIGURES: Final[Mapping[TopOrder, Callable[[TopLine], float | None]]] = {
 }
 
 
-def _gpus_of(report: NodeGpuReport, now_s: float) -> list[tuple[str, GpuReport]]:
-    return [(str(report.node), gpu) for gpu in report.gpus_at(now_s)]
+def disputed_gpus(reports: Iterable[NodeGpuReport], now_s: float) -> frozenset[str]:
+    """GPUs that pods have by the reports of two nodes: nobody knows which is right, and the operator takes none."""
+    return gpus_of_two_nodes(GpuReports({report.node: report for report in reports}), now_s)
+
+
+def _gpus_of(report: NodeGpuReport, now_s: float, disputed: Container[str]) -> list[tuple[str, GpuReport]]:
+    return [(str(report.node), gpu) for gpu in report.gpus_at(now_s, disputed=disputed)]
+
+
+def _card_of(gpu: GpuReport) -> str:
+    """The whole GPU, whose power each of its instances reports: `nvidia0` of `nvidia0/gi1`."""
+    return gpu.name.partition("/")[0] or gpu.uuid
 
 
 def _holder(pod: str, jobs: Mapping[str, str], *, are_pods_apart: bool) -> tuple[str, str]:

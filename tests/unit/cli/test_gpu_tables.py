@@ -11,7 +11,14 @@ import yaml
 from autoscaler.cli.commands.top import LOOK_EVERY_S, changes
 from autoscaler.cli.exit_codes import CommandError
 from autoscaler.cli.kubernetes.gpu_tables import gpu_columns, gpu_rows, jobs_of_pods
-from autoscaler.cli.kubernetes.top_lines import Usage, UsedAmounts, holder_lines, node_lines, sort_lines
+from autoscaler.cli.kubernetes.top_lines import (
+    Usage,
+    UsedAmounts,
+    disputed_gpus,
+    holder_lines,
+    node_lines,
+    sort_lines,
+)
 from autoscaler.cli.kubernetes.top_tables import format_top
 from autoscaler.cli.output.formats import format_objects
 from autoscaler.cli.output.object_order import sort_objects
@@ -68,6 +75,23 @@ def test_an_old_report_shows_nothing_as_idle():
     *_, row = table(written(), NOW_S + KEPT_S + 1)
     assert row[4] == "active"
     assert " ".join(row).endswith("the report is old")
+
+
+def test_a_gpu_that_two_nodes_report_is_idle_on_neither():
+    """As for the operator, which takes it from nobody; one whose report is too old contradicts nobody."""
+    other = replace(REPORT, node=NodeName("n2"), gpus=(replace(HELD, pods=(PodName("lab/elsewhere"),)),))
+    disputed = disputed_gpus([REPORT, other], NOW_S)
+    rows = gpu_rows(written(), JOBS, NOW_S, disputed=disputed)
+    told = [
+        (row["row"]["pod"], row["row"]["verdict"], row["row"]["why"]) for row in rows if row["row"]["gpu"] == HELD.name
+    ]
+    assert told == [(pod, "active", "another node reports it, too") for pod in HELD.pods]
+    for lines in (
+        node_lines([REPORT, other], ["n1", "n2"], Usage(), NOW_S),
+        holder_lines([REPORT, other], JOBS, Usage(), NOW_S, are_pods_apart=False, namespace=None),
+    ):
+        assert [one.count(GpuVerdict.HELD) for one in lines] == [0] * len(lines)
+    assert disputed_gpus([REPORT, replace(other, reported_at_s=NOW_S - KEPT_S - 1)], NOW_S + 1) == frozenset()
 
 
 def test_objects_without_a_readable_report_say_so():
@@ -134,6 +158,29 @@ def test_holders_of_idle_gpus_come_first():
     assert rows[3] == ["ml", "tj/bert", "-", "-", "1", "1", "0", "0", "0", "90%", "500", "-"]
     apart = holder_lines([REPORT], JOBS, usage, NOW_S, are_pods_apart=True, namespace="ml")
     assert format_top(apart, "table", has_namespaces=False, has_heading=False).split()[0] == "pod/bert-trainer-0"
+
+
+def test_a_gpu_that_pods_of_one_job_share_counts_once_for_it():
+    """It is one GPU, and draws its power once; each pod apart has it."""
+    shared = replace(WORKS, pods=(PodName("ml/bert-trainer-0"), PodName("ml/bert-trainer-1")))
+    report, jobs = replace(REPORT, gpus=(shared,)), {**JOBS, "ml/bert-trainer-1": "ml/bert"}
+    (job,) = holder_lines([report], jobs, Usage(), NOW_S, are_pods_apart=False, namespace=None)
+    assert (len(job.gpus), job.count(GpuVerdict.ACTIVE), job.watts) == (1, 1, 500.0)
+    apart = holder_lines([report], jobs, Usage(), NOW_S, are_pods_apart=True, namespace=None)
+    assert [(len(one.gpus), one.watts) for one in apart] == [(1, 500.0), (1, 500.0)]
+
+
+def test_instances_of_a_divided_gpu_draw_its_power_once():
+    """Each reports that of the whole GPU."""
+    parts = tuple(
+        replace(WORKS, uuid=f"MIG-{number}", name=f"nvidia0/gi{number}", pods=(PodName(f"ml/bert-trainer-{number}"),))
+        for number in range(7)
+    )
+    report, jobs = replace(REPORT, gpus=(*parts, HELD)), {pod: "ml/bert" for one in parts for pod in one.pods}
+    (node,) = node_lines([report], ["n1"], Usage(), NOW_S)
+    assert (len(node.gpus), node.watts) == (8, 584.0)
+    lines = holder_lines([report], jobs, Usage(), NOW_S, are_pods_apart=False, namespace="ml")
+    assert [(len(one.gpus), one.watts) for one in lines] == [(7, 500.0)]
 
 
 def test_nodes_without_a_report_are_told_too():
