@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -70,8 +71,7 @@ async def run_page_process(settings: PageProcessSettings, read_snapshot: ReadSna
 
     Raises:
         ClusterError: the cluster cannot be reached.
-        InvalidSpecError: a TLS file, or the address of Prometheus, cannot be used.
-        OSError: a port is taken.
+        InvalidSpecError: an address to listen at, a TLS file, or the address of Prometheus cannot be used.
     """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -92,9 +92,9 @@ async def run_page_process(settings: PageProcessSettings, read_snapshot: ReadSna
         )
         page = PageApp(source, access, shown, history=history, keeper=_make_keeper(settings, viewers))
         encryption = None if settings.certificate is None else _Encryption(settings)
-        probes = listen_at(*settings.probes)
+        probes = _listen("--probes", settings.probes)
         await stack.enter_async_context(serving(probes, _probes(source, page)))
-        listening = stack.enter_context(listen_at(*settings.listen))
+        listening = stack.enter_context(_listen("--listen", settings.listen))
         context = None if encryption is None else encryption.context
         await stack.enter_async_context(
             page_server.serving(page, listening, encryption=context, longest_header=LONGEST_HEADER_BYTES)
@@ -108,6 +108,15 @@ async def run_page_process(settings: PageProcessSettings, read_snapshot: ReadSna
             task.cancel()
         with suppress(asyncio.CancelledError):
             await tasks[0]
+
+
+def _listen(option: str, address: tuple[str, int]) -> socket.socket:
+    host, port = address
+    try:
+        return listen_at(host, port)
+    except OSError as error:
+        problem = f"{host}:{port} cannot be used: {error.strerror or error}"
+        raise InvalidSpecError(option, problem, "name another address") from None
 
 
 def _make_keeper(settings: PageProcessSettings, viewers: ViewerAccess) -> TokenKeeper | None:

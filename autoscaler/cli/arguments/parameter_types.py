@@ -24,6 +24,9 @@ CONDITIONS: Final = (
 """Conditions of `edl wait`: four of jobs, one of pods, one of deployments, the others of jobs on a cluster."""
 
 DEFAULT_POD_LIMIT: Final = 110  # the kubelet's
+_HOST: Final = re.compile(  # a name of labels, or an address of IPv6
+    r"([A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?|\[?[0-9a-fA-F.]*:[0-9a-fA-F:.]*(%[A-Za-z0-9._-]+)?\]?"
+)
 _AMOUNT: Final = re.compile(r"(?P<amount>[0-9.]+)(?P<unit>cpu|m|[KMGTPE]i?|gpu)?")
 _SHAPE_HINT: Final = "write it as 16cpu,64Gi,8gpu, or cpu=16,memory=64Gi,example.com/fpga=2"
 
@@ -43,7 +46,7 @@ class Duration(click.ParamType[float]):
 
 
 class HostPort(click.ParamType[tuple[str, int]]):
-    """`127.0.0.1:9464` or `[::1]:9464`: an address to listen at; port 0: any that is free."""
+    """`127.0.0.1:9464` or `[::1]:9464`: an address, to listen at it or to reach it; port 0: any that is free."""
 
     name = "host:port"
 
@@ -52,7 +55,7 @@ class HostPort(click.ParamType[tuple[str, int]]):
         if isinstance(value, tuple):
             return value
         host, _, port = str(value).rpartition(":")
-        if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        if not _HOST.fullmatch(host) or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
             self.fail(f"{value} is no address: write HOST:PORT, as in 127.0.0.1:9464", param, context)
         return host.strip("[]"), int(port)
 

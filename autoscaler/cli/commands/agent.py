@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from autoscaler.cli.arguments.options import json_option
-from autoscaler.cli.arguments.parameter_types import Duration
+from autoscaler.cli.arguments.parameter_types import Duration, HostPort
 from autoscaler.cli.exit_codes import CommandError, Exit
 from master.api.host.log_lines import escape_controls
 
@@ -37,7 +37,13 @@ LEAST_DCGM_WINDOW_S: Final = 120.0
 @click.option(
     "--interval", "interval_s", type=Duration(), default="5s", show_default=True, help="Between samples; 5s to 15s."
 )
-@click.option("--listen", default="0.0.0.0:9410", show_default=True, help="Address that serves /metrics and /healthz.")
+@click.option(
+    "--listen",
+    type=HostPort(),
+    default="0.0.0.0:9410",
+    show_default=True,
+    help="Address that serves /metrics and /healthz.",
+)
 @click.option(
     "--kubelet-socket",
     type=click.Path(path_type=Path),
@@ -66,7 +72,11 @@ LEAST_DCGM_WINDOW_S: Final = 120.0
 )
 @click.option("--report", "is_reporting", is_flag=True, help="Write what changes to the node's NodeGpus object.")
 @click.option(
-    "--api-server", default="", metavar="HOST:PORT", help="With --report: the API server (default: the pod's)."
+    "--api-server",
+    type=HostPort(),
+    default=None,
+    metavar="HOST:PORT",
+    help="With --report: the API server (default: the pod's).",
 )
 @click.option(
     "--service-account",
@@ -176,10 +186,11 @@ def _watch_once(node: NodeAgent, options: dict[str, Any]) -> None:
 
 
 def _make_reports(options: dict[str, Any]) -> NodeReports:
-    from autoscaler.gpus.agent.node_gpus_api import NodeGpusApi, server_of_environment  # noqa: PLC0415 - with it
+    from autoscaler.gpus.agent.node_gpus_api import NodeGpusApi, host_port, server_of_environment  # noqa: PLC0415 - with it
     from autoscaler.gpus.agent.node_reports import NodeReports  # noqa: PLC0415 - not for --help
 
-    door = NodeGpusApi(options["api_server"] or server_of_environment(), account=options["service_account"])
+    server = server_of_environment() if options["api_server"] is None else host_port(*options["api_server"])
+    door = NodeGpusApi(server, account=options["service_account"])
     return NodeReports(door, door.identity(options["node"]))
 
 
@@ -192,13 +203,11 @@ def _serve(options: dict[str, Any]) -> None:
     from master.api.host.http_pages import listen_at  # noqa: PLC0415 - with it
 
     logging.basicConfig(level=options["log_level"], format="%(asctime)s %(levelname)s %(message)s", force=True)
-    host, _, port = options["listen"].rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise CommandError(Exit.USAGE, f"--listen {options['listen']}: write HOST:PORT, as in 0.0.0.0:9410")
+    host, port = options["listen"]
     try:
-        listening = listen_at(host.strip("[]"), int(port))
+        listening = listen_at(host, port)
     except OSError as error:
-        raise CommandError(Exit.FAILED, f"--listen {options['listen']}: {error.strerror}") from None
+        raise CommandError(Exit.FAILED, f"--listen {host}:{port}: {error.strerror}") from None
     with listening:
         try:
             reports = _make_reports(options) if options["is_reporting"] else None

@@ -7,12 +7,15 @@ from typing import Any
 
 import click
 
+from autoscaler.cli.arguments.parameter_types import HostPort
 from autoscaler.cli.exit_codes import CommandError, Exit
 
 
 @click.command("page-server")
-@click.option("--listen", default="0.0.0.0:8090", show_default=True, help="Address of the page.")
-@click.option("--probes", default="0.0.0.0:8080", show_default=True, help="Address of /healthz and /readyz.")
+@click.option("--listen", type=HostPort(), default="0.0.0.0:8090", show_default=True, help="Address of the page.")
+@click.option(
+    "--probes", type=HostPort(), default="0.0.0.0:8080", show_default=True, help="Address of /healthz and /readyz."
+)
 @click.option("--hosts", default="", help="Comma-separated host names under which viewers ask, beside localhost.")
 @click.option("--title", default="Kubernetes", show_default=True, help="Name of the cluster, for people.")
 @click.option("--namespaces", default="", help="Comma-separated namespaces to show (default: all).")
@@ -49,8 +52,8 @@ def page_server(*, log_level: str, **options: Any) -> None:
     except AutoscalerError as error:
         raise CommandError(Exit.USAGE, str(error)) from None
     settings = PageProcessSettings(
-        listen=_address("--listen", options["listen"]),
-        probes=_address("--probes", options["probes"]),
+        listen=options["listen"],
+        probes=options["probes"],
         title=options["title"],
         hosts=frozenset(name.lower() for name in _names(options["hosts"])),
         namespaces=_names(options["namespaces"]),
@@ -73,13 +76,6 @@ def page_server(*, log_level: str, **options: Any) -> None:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
-def _address(option: str, text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise CommandError(Exit.USAGE, f"{option} {text}: write HOST:PORT, as in 0.0.0.0:8090")
-    return host.strip("[]"), int(port)
 
 
 def _object(option: str, text: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ import binascii
 import http.client
 import json
 import os
+import re
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEADLINE_S: Final = 5.0
 _MOST_BYTES: Final = 1 << 20  # a NodeGpus of 128 GPUs with 64 pods each has 2.7 MB, one of 16 with a pod 6 KB
 _MOST_TOKEN: Final = 64 << 10
+_NODE: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # it becomes a part of an address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,11 @@ class NodeGpusApi:
     """One node's object.  A call ends within seconds, one at a time; it raises TemporaryError and nothing else."""
 
     def __init__(self, server: str, *, account: Path = SERVICE_ACCOUNT, deadline_s: float = DEADLINE_S) -> None:
-        """`server`: HOST:PORT.  Raises PermanentError without a usable certificate of its authority."""
+        """`server`: HOST:PORT.  Raises PermanentError if it is none, or without a certificate of its authority."""
+        try:
+            http.client.HTTPSConnection(server)
+        except http.client.InvalidURL:
+            raise PermanentError(f"the API server {server}: it is no HOST:PORT, as in 10.0.0.1:443") from None
         self._server = server
         self._account = account
         self._deadline_s = deadline_s
@@ -50,7 +56,7 @@ class NodeGpusApi:
             raise PermanentError(f"the API server's certificate in {account}: {error_text(error)}") from None
 
     def identity(self, fallback_node: str = "") -> AgentIdentity:
-        """The token's node.  Raises PermanentError where neither it nor `fallback_node` names one."""
+        """The token's node, else `fallback_node`.  Raises PermanentError where neither names one."""
         claims = read_claims(self._token()).get("kubernetes.io")
         node = claims.get("node") if isinstance(claims, dict) else None
         name, uid = (node.get("name"), node.get("uid")) if isinstance(node, dict) else (None, None)
@@ -60,6 +66,8 @@ class NodeGpusApi:
             raise PermanentError(
                 "the service account's token names no node: set --node, or use Kubernetes 1.32 or newer"
             )
+        if not _NODE.fullmatch(name):
+            raise PermanentError(f"{name[:64]!r} is no name of a node: see kubectl get nodes, and set --node")
         return AgentIdentity(node=NodeName(name), uid=uid if isinstance(uid, str) else "")
 
     async def get(self, node: NodeName) -> dict[str, Any] | None:
@@ -136,6 +144,11 @@ def server_of_environment() -> str:
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise PermanentError("KUBERNETES_SERVICE_HOST is not set: --report works in a pod, or with --api-server")
+    return host_port(host, port)
+
+
+def host_port(host: str, port: int | str) -> str:
+    """HOST:PORT, with an address of IPv6 in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

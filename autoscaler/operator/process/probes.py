@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
+from autoscaler.errors import InvalidSpecError
 from autoscaler.operator.process.operator_settings import ProbeAddress
 from master.api.host.http_pages import PROMETHEUS_TEXT, CachedPage, Page, listen_at, serving
 
@@ -44,8 +45,16 @@ class OperatorState:
 async def serve_probes(
     address: ProbeAddress, *, state: Callable[[], OperatorState], render: Callable[[], bytes]
 ) -> AsyncIterator[int]:
-    """Serve the probes inside the context, which yields the port.  Raises OSError."""
-    listening = listen_at(address.host, address.port)
+    """Serve the probes inside the context, which yields the port.
+
+    Raises:
+        InvalidSpecError: nobody can listen there, such as where another process does.
+    """
+    try:
+        listening = listen_at(address.host, address.port)
+    except OSError as error:
+        problem = f"{address.host}:{address.port} cannot be used: {error.strerror or error}"
+        raise InvalidSpecError("--listen", problem, "name another address") from None
     port: int = listening.getsockname()[1]
     pages: dict[str, Callable[[], Page]] = {
         "/healthz": lambda: _healthz(state()),

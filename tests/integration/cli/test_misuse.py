@@ -151,3 +151,27 @@ def test_a_closed_terminal_stops_the_run_in_order(run):
     assert run.process.wait(DEADLINE_S) == 130
     assert '"ended"' in (run.folder / "run.json").read_text()
     assert "its terminal was closed (SIGHUP); pods end within" in (run.folder / "events.jsonl").read_text()
+
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: here
+contexts: [{name: here, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+"""
+
+
+@pytest.mark.parametrize("option", ["--listen", "--probes"])
+def test_an_address_of_the_page_server_that_is_taken_is_named(tmp_path, option):
+    """By its option, and without a traceback."""
+    (tmp_path / "config").write_text(KUBECONFIG)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        addresses = {"--listen": "127.0.0.1:0", "--probes": "127.0.0.1:0"}
+        addresses[option] = f"127.0.0.1:{taken.getsockname()[1]}"
+        words = " ".join(f"{name} {address}" for name, address in addresses.items())
+        done = shell(f"{EDL} page-server --kubeconfig config {words}", tmp_path)
+    assert done.returncode == 1
+    assert f"{option}: {addresses[option]} cannot be used" in done.stderr
+    assert "Traceback" not in done.stderr

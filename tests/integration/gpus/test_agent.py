@@ -149,6 +149,8 @@ def test_once_prints_the_verdicts(environment, node):
         (["--idle-watts", "L4"], 2, "MODEL=WATTS"),
         (["--idle-watts", "L4=nan"], 2, "MODEL=WATTS"),
         (["--listen", "nowhere"], 2, "HOST:PORT"),
+        (["--report", "--api-server", "https://10.0.0.1:6443"], 2, "HOST:PORT"),
+        (["--report", "--api-server", "10.0.0.1:https"], 2, "HOST:PORT"),
     ],
 )
 def test_wrong_options_are_refused(environment, options, code, message):

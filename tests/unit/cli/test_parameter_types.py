@@ -43,7 +43,13 @@ def test_addresses_to_listen_at(text, address):
     assert HostPort().convert(text, None, None) == address
 
 
-@pytest.mark.parametrize("text", ["", "9464", ":9464", "localhost", "localhost:", "localhost:65536", "localhost:-1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "9464", ":9464", "localhost", "localhost:", "localhost:65536", "localhost:-1", "localhost:" + 5000 * "9"),
+        *("https://10.0.0.1:6443", "a b:80", f"{64 * 'a'}:80", "a..b:80", "localhost:٣"),
+    ],
+)
 def test_what_is_no_address_is_refused(text):
     """With an example."""
     with pytest.raises(click.BadParameter, match=r"127\.0\.0\.1:9464"):
