@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -20,12 +20,21 @@ from autoscaler.domain import (
 )
 from autoscaler.planner.counterfactual import PlanInputs, edits
 from autoscaler.planner.counterfactual.increments import format_increment
-from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse_memory_bytes
+from autoscaler.quantities import (
+    QuantityError,
+    format_cpu,
+    format_memory,
+    parse_count,
+    parse_cpu_m,
+    parse_memory_bytes,
+)
 
 DEFAULT_POD_LIMIT: Final = 110  # the kubelet's
 MOST_NODES: Final = 1_000
 MOST_REPLICAS: Final = 10_000
 MOST_AMOUNT: Final = 1_000_000  # millicores of a node
+MOST_MEMORY: Final = 1 << 50  # bytes of a node
+MOST_GPUS: Final = 1_000  # of a node
 MOST_TRAINERS: Final = 1_000  # of another job
 MASTER_CPU_M: Final = 100  # of another job: what an idle master needs
 MASTER_MEMORY_BYTES: Final = 128 << 20
@@ -134,10 +143,13 @@ class WhatIfView:
 
 
 def read_form(query: Mapping[str, str], inputs: PlanInputs) -> tuple[WhatIfChanges, tuple[tuple[str, str], ...]]:
-    """Return the changes that a form asks for, and what is wrong with its fields, each by its name."""
+    """Return the changes that a form asks for, and what is wrong with its fields, each by its name.
+
+    Changes with which something is wrong may name what is not there.
+    """
     problems: list[tuple[str, str]] = []
 
-    def amount(field: str, parse: Callable[[str], int], most: int) -> int:
+    def amount(field: str, parse: Callable[[str], int], most: int, written_as: Callable[[int], str] = str) -> int:
         written = query.get(field, "").strip()
         try:
             found = parse(written) if written else 0
@@ -145,30 +157,27 @@ def read_form(query: Mapping[str, str], inputs: PlanInputs) -> tuple[WhatIfChang
             problems.append((field, str(error)))
             return 0
         if not 0 <= found <= most:
-            problems.append((field, f"at most {most:,}"))
+            problems.append((field, f"at most {written_as(most)}"))
             return 0
         return found
 
-    nodes, workloads = {one.name for one in inputs.view.nodes}, {one.name for one in inputs.view.workloads}
+    problems += _choice_problems(query, inputs)
     removed, web = NodeName(query.get("remove", "")), WorkloadName(query.get("deployment", ""))
-    if removed and removed not in nodes:
-        problems.append(("remove", "there is no such node"))
-    if web and web not in workloads:
-        problems.append(("deployment", "there is no such deployment"))
     count = amount("add", parse_count, MOST_NODES)
     shape = Resources(
-        cpu_milli=amount("cpu", parse_cpu_m, MOST_AMOUNT),
-        memory_bytes=amount("memory", parse_memory_bytes, 1 << 50),
-        gpu_count=amount("gpu", parse_count, 1_000),
+        cpu_milli=amount("cpu", parse_cpu_m, MOST_AMOUNT, format_cpu),
+        memory_bytes=amount("memory", parse_memory_bytes, MOST_MEMORY, format_memory),
+        gpu_count=amount("gpu", parse_count, MOST_GPUS),
         extended=(("pods", DEFAULT_POD_LIMIT),),
     )
     low, high = amount("job_min", parse_count, MOST_TRAINERS), amount("job_max", parse_count, MOST_TRAINERS)
     trainer = Resources(
-        cpu_milli=amount("job_cpu", parse_cpu_m, MOST_AMOUNT),
-        memory_bytes=amount("job_memory", parse_memory_bytes, 1 << 50),
-        gpu_count=amount("job_gpu", parse_count, 1_000),
+        cpu_milli=amount("job_cpu", parse_cpu_m, MOST_AMOUNT, format_cpu),
+        memory_bytes=amount("job_memory", parse_memory_bytes, MOST_MEMORY, format_memory),
+        gpu_count=amount("job_gpu", parse_count, MOST_GPUS),
     )
-    is_job = bool(low or high)
+    is_job = bool(query.get("job_min", "").strip() or query.get("job_max", "").strip())
+    is_job = is_job and dict(problems).keys().isdisjoint({"job_min", "job_max"})
     if is_job and not 1 <= low <= high:
         problems.append(("job_max", "1 <= at least <= at most"))
         is_job = False
@@ -177,12 +186,24 @@ def read_form(query: Mapping[str, str], inputs: PlanInputs) -> tuple[WhatIfChang
     replicas = amount("replicas", parse_count, MOST_REPLICAS)
     if count and not problems and not (shape.cpu_milli and shape.memory_bytes):
         problems.append(("cpu", "new nodes need cores and memory"))
-    is_web = web in workloads and query.get("replicas", "").strip()
     changes = WhatIfChanges(
-        removed=(removed,) if removed in nodes else (),
+        removed=(removed,) if removed else (),
         added=(count, shape) if count else None,
-        web=((web, replicas),) if is_web else (),
+        web=((web, replicas),) if web and query.get("replicas", "").strip() else (),
         reclaims_idle=query.get("idle") == "on",
         job=AnotherJob(low=low, high=high, trainer=trainer) if is_job else None,
     )
     return changes, tuple(problems)
+
+
+def _choice_problems(query: Mapping[str, str], inputs: PlanInputs) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the fields that are chosen and not written."""
+    removed, web = query.get("remove", ""), query.get("deployment", "")
+    if removed and all(one.name != removed for one in inputs.view.nodes):
+        yield "remove", "there is no such node"
+    if web and all(one.name != web for one in inputs.view.workloads):
+        yield "deployment", "there is no such deployment"
+    if not web and query.get("replicas", "").strip():
+        yield "deployment", "choose the one that is to have these replicas"
+    if query.get("idle", "") not in {"", "on"}:
+        yield "idle", "on, or nothing"

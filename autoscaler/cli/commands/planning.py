@@ -184,11 +184,14 @@ def _apply_changes(inputs: PlanInputs, changes: dict[str, Any], source: Snapshot
     from autoscaler.views.what_if_form import WhatIfChanges, apply_changes  # noqa: PLC0415 - with it
 
     known = [node.name for node in inputs.view.nodes]
+    web = tuple((_deployment(inputs, name, source.namespace), count) for name, count in changes["web"])
+    _check_once("--web", [name for name, _ in web])
+    _check_once("--label", [key for key, _ in changes["labels"]])
     asked = WhatIfChanges(
         removed=tuple(NodeName(_find("node", text.removeprefix("node/"), known, "")) for text in changes["removed"]),
         added=None if changes["shape"] is None else (changes["add_nodes"], changes["shape"]),
         labels=tuple(changes["labels"]),
-        web=tuple((_deployment(inputs, name, source.namespace), count) for name, count in changes["web"]),
+        web=web,
         reclaims_idle=changes["reclaim_idle"],
         fairness=None if changes["fairness"] is None else Fairness(changes["fairness"]),
     )
@@ -224,6 +227,12 @@ def _inputs_of(source: SnapshotSource) -> PlanInputs:
 def _check_job(kind: str) -> None:
     if kind.lower() not in OBJECT_KINDS["tj"]:
         raise click.UsageError(f"only jobs have a size that EDL chooses (tj/NAME); a {kind} has none")
+
+
+def _check_once(option: str, names: Sequence[str]) -> None:
+    """Refuse two values for one name, of which the last would count."""
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise CommandError(Exit.USAGE, f"{option} names {twice} more than once; give it one value")
 
 
 def _deployment(inputs: PlanInputs, name: str, namespace: str) -> WorkloadName:

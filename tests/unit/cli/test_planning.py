@@ -279,6 +279,12 @@ def test_one_more_job(say, tmp_path):
         (["what-if", "--add-nodes", "2", "--shape", "1.5gpu"], 2, "no whole number"),
         (["what-if", "--web", "many"], 2, "not a number of replicas"),
         (["what-if", "--web", "shop=3"], 3, "known here: web"),
+        (["what-if", "--web", "3", "--web", "web=5"], 2, "--web names web more than once"),
+        (
+            ["what-if", "--add-nodes", "1", "--shape", "1cpu", "--label", "zone=a", "--label", "zone=b"],
+            2,
+            "--label names zone more than once",
+        ),
         (["what-if", "--remove-node", "n9"], 3, "there is no node/n9"),
         (["what-if", "--submit", "/nowhere.yaml"], 4, "cannot be read"),
         (["plan", "--run", "x"], 2, "choose one of"),

@@ -40,6 +40,10 @@ def test_all_changes_are_made_and_told(inputs):
         ({"deployment": "team/none", "replicas": "3"}, "deployment"),
         ({"deployment": "team/web", "replicas": "many"}, "replicas"),
         ({"deployment": "team/web", "replicas": "99999999"}, "replicas"),
+        ({"replicas": "9"}, "deployment"),
+        ({"replicas": "9", "idle": "on"}, "deployment"),
+        ({"idle": "true"}, "idle"),
+        ({"job_min": "0", "job_max": "0"}, "job_max"),
         ({"add": "-1"}, "add"),
         ({"add": "1000000", "cpu": "1", "memory": "1Gi"}, "add"),
         ({"add": "1", "cpu": "<b>", "memory": "1Gi"}, "cpu"),
@@ -55,6 +59,16 @@ def test_all_changes_are_made_and_told(inputs):
 def test_a_wrong_field_is_named_and_nothing_is_asked_of_it(inputs, form, field):
     _, problems = read_form(form, inputs)
     assert field in dict(problems)
+
+
+@pytest.mark.parametrize(
+    ("field", "written", "most"),
+    [("cpu", "2000", "1000"), ("memory", "2Ei", "1Pi"), ("replicas", "10001", "10000"), ("job_max", "1001", "1000")],
+)
+def test_what_is_too_much_is_told_in_the_unit_of_its_field(inputs, field, written, most):
+    """Of cores, and not of thousandths of them."""
+    form = {"deployment": "team/web", "add": "1", "cpu": "1", "memory": "1Gi", "job_min": "", field: written}
+    assert dict(read_form(form, inputs)[1])[field] == f"at most {most}"
 
 
 def test_another_job_is_one_more_of_the_class_that_most_have(inputs):
