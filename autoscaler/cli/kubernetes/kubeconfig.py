@@ -47,6 +47,9 @@ def find_cluster(kubeconfig: str | None, context: str | None, namespace: str | N
         return ClusterTarget(kubeconfig=None, context=None, namespace=namespace or own, title="this pod's cluster")
     known = read_kubeconfig(kubeconfig)
     name = context or known.current
+    if not known.contexts:
+        hint = "name another file by --kubeconfig or $KUBECONFIG"
+        raise CommandError(Exit.NOT_FOUND, f"{known.path} has no contexts, so it names no cluster; {hint}")
     if not name:
         raise CommandError(Exit.USAGE, f"{known.path} has no current context; name one of {_named(known)} by --context")
     if name not in known.contexts:
@@ -86,8 +89,10 @@ def _load(path: Path) -> Mapping[str, Any]:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         raise CommandError(Exit.REFUSED, f"{path} cannot be read: it is not YAML{where}") from None
+    except (ValueError, RecursionError):  # such as a month 13, or brackets in brackets without end
+        raise CommandError(Exit.REFUSED, f"{path} cannot be read: it is not YAML of a kubeconfig") from None
     return content if isinstance(content, Mapping) else {}
 
 
 def _named(known: Kubeconfig) -> str:
-    return ", ".join(known.contexts) or "none"
+    return ", ".join(known.contexts)

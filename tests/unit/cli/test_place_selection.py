@@ -124,7 +124,11 @@ def test_a_wrong_context_is_answered_with_those_that_are_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", ["token: abc\n  secret: [", "contexts: 5", "contexts: [x]", "contexts: {a: b}", "- a"]
+    "content",
+    [
+        *("token: abc\n  secret: [", "contexts: 5", "contexts: [x]", "contexts: {a: b}", "- a", ""),
+        *("secret: 2026-13-45", 5000 * "["),
+    ],
 )
 def test_a_broken_kubeconfig_is_told_in_one_line_that_quotes_nothing(tmp_path, content):
     """What YAML has to say quotes the line, which may be a token's."""
