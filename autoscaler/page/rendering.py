@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from html import escape
-from typing import Any
+from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
@@ -17,6 +17,9 @@ from autoscaler.views.remaining_time import format_remaining
 
 LIVE: str = "live"
 """The block of a template that is replaced when something has changed."""
+
+_FIRST_S: Final = datetime.min.replace(tzinfo=UTC).timestamp()
+_LAST_S: Final = datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp()
 
 
 @cache
@@ -68,8 +71,9 @@ def render_notice(text: str) -> str:
 
 
 def to_instant(at_s: float) -> str:
-    """An instant for the attribute `datetime`."""
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """An instant for the attribute `datetime`; one beyond the years 1 to 9999 as the nearest in them."""
+    within_s = min(max(at_s, _FIRST_S), _LAST_S)  # with its zone an annotation's instant may lie in the year 10000
+    return datetime.fromtimestamp(within_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def to_clock(at_s: float) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from autoscaler.clusters.kubernetes.objects.fields import Raw, part, text, unix_s
+from autoscaler.clusters.kubernetes.objects.fields import LONGEST_VALUE, Raw, part, short_text, text, unix_s
 from autoscaler.clusters.kubernetes.objects.labels import KEEP_UNTIL
 from autoscaler.domain import Role
 from autoscaler.views.documents import ClusterDocuments
 from autoscaler.views.journal import JournalLine, journal_of_pod
 from autoscaler.views.pod_view import PodView, all_pods
 
-LONGEST_SHOWN: Final = 40
 _LINES: Final = 15
 
 
@@ -43,14 +42,14 @@ def pod_page_view(
     if pod is None or raw is None:
         return None
     written = part(raw, "metadata", "annotations").get(KEEP_UNTIL)
-    kept_until_s = None if written is None else unix_s(str(written)[:LONGEST_SHOWN])
+    kept_until_s = None if written is None else unix_s(short_text(written))
     is_odd = written is not None and kept_until_s is None
     return PodPageView(
         pod=pod,
         uid=text(raw, "metadata", "uid"),
         can_be_kept=pod.role is Role.EXTERNAL and pod.requests.gpu_count > 0,
         kept_until_s=kept_until_s,
-        keep_problem=f"{KEEP_UNTIL}: {str(written)[:LONGEST_SHOWN]!a} is no time; the pod is kept" if is_odd else "",
+        keep_problem=f"{KEEP_UNTIL}: {str(written)[:LONGEST_VALUE]!a} is no time; the pod is kept" if is_odd else "",
         lines=journal_of_pod(journal, namespace, name, most=_LINES),
     )
 

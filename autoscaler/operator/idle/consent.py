@@ -14,16 +14,22 @@ from math import inf
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, STATEFUL_SETS, Kind
-from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, created_at_s, part, text, unix_s
+from autoscaler.clusters.kubernetes.objects.fields import (
+    LONGEST_VALUE,
+    Raw,
+    controller_of,
+    created_at_s,
+    part,
+    short_text,
+    text,
+    unix_s,
+)
 from autoscaler.clusters.kubernetes.objects.labels import IDLE_MINIMUM, IDLE_RECLAIM, KEEP_UNTIL
 from autoscaler.domain.idleness import LONGEST_RECLAIM_S, SHORTEST_RECLAIM_S, StayReason
 from autoscaler.operator.idle.owner_replicas import AtMinimumError, OwnerReplicas, loses_volumes, replicas_of
 from autoscaler.quantities import parse_duration_s
 
 OFF: Final = "off"
-LONGEST_VALUE: Final = 40
-"""Characters of an annotation that are read and shown: the longest sound one, an instant with its zone, has 32."""
-
 MOST_REPLICAS: Final = 100_000
 
 
@@ -98,7 +104,7 @@ def read_consent(pod: Raw, owner: Raw | None, namespace: Raw | None, *, scaler: 
     """
     own, theirs = _annotations(pod), {} if owner is None else _annotations(owner)
     kept = own.get(KEEP_UNTIL)
-    kept_until_s = -inf if kept is None else unix_s(_read(kept))
+    kept_until_s = -inf if kept is None else unix_s(short_text(kept))
     if kept_until_s is None:
         shown = _shown(kept)
         return Consent(problem=f"{KEEP_UNTIL}: {shown} is no time, such as 2030-01-31T12:00:00Z; the pod is kept")
@@ -148,10 +154,10 @@ def _annotations(raw: Raw) -> dict[str, object]:
 def _parse_after(annotations: Raw) -> float | None:
     """Seconds without use; None: no consent.  Raises ValueError."""
     wanted = annotations.get(IDLE_RECLAIM)
-    if wanted is None or _read(wanted).lower() == OFF:
+    if wanted is None or short_text(wanted).lower() == OFF:
         return None
     try:
-        after_s = parse_duration_s(_read(wanted))
+        after_s = parse_duration_s(short_text(wanted))
     except ValueError:
         raise ValueError(
             f"{IDLE_RECLAIM} is ignored: {_shown(wanted)} is no duration, such as 30m, and not {OFF}"
@@ -166,7 +172,7 @@ def _parse_minimum(annotations: Raw) -> int | None:
     wanted = annotations.get(IDLE_MINIMUM)
     if wanted is None:
         return None
-    written = _read(wanted)
+    written = short_text(wanted)
     if not (written.isascii() and written.isdigit() and int(written) <= MOST_REPLICAS):
         problem = f"{IDLE_MINIMUM}: {_shown(wanted)} is no number of replicas, 0 to {MOST_REPLICAS}"
         raise ValueError(f"{IDLE_RECLAIM} is ignored: {problem}")
@@ -209,12 +215,6 @@ def _may_have_made(owner: Raw, found: Owner, pod: Raw) -> bool:
     if found.kind == STATEFUL_SETS:
         return text(controller_of(pod), "uid") == text(owner, "metadata", "uid")
     return created_at_s(owner) <= created_at_s(pod)
-
-
-def _read(value: object) -> str:
-    """The value without blanks around it; empty, which nothing understands, if it is too long."""
-    written = str(value)
-    return written.strip() if len(written) <= LONGEST_VALUE else ""
 
 
 def _shown(value: object) -> str:

@@ -62,7 +62,8 @@ class PodNotices:
         if self.is_acting:
             due = to_time(self._clock() + self._policy.idle_notice_s - self._offset_s)
             message = f"{what} unused since {since}; given back at {due} for {whom}, which waits for them"
-            message = f"{message}. To keep it: edl keep {split_key(name)[1]} --for 2h"
+            namespace, pod = split_key(name)
+            message = f"{message}. To keep it: edl keep {pod} -n {namespace} --for 2h"
             notice = JobEvent(reason="IdleGpus", message=message, is_warning=True)
             if not await self._events.write_now(_subject_of(raw), notice):
                 return False

@@ -157,6 +157,9 @@ async def test_a_page_without_a_keeper_changes_nothing(lines):
     [
         (to_time(NOW_S + 600), f'until <time datetime="{to_time(NOW_S + 600)}">'),
         (to_time(NOW_S - 600), "<dd>no</dd>"),
+        (f" {to_time(NOW_S + 600)} ", f'until <time datetime="{to_time(NOW_S + 600)}">'),
+        (to_time(NOW_S - 600) + 30 * " ", "is no time; the pod is kept"),
+        ("9999-12-31T23:59:59-10:00", 'until <time datetime="9999-12-31T23:59:59Z">'),
         ("<tomorrow>", "&lt;tomorrow&gt;"),
     ],
 )  # fmt: skip

@@ -18,6 +18,10 @@ EMPTY: Final[Raw] = {}
 ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
 """Phases of pods that have ended and occupy nothing any more."""
 
+LONGEST_VALUE: Final = 40
+"""Characters of an annotation of EDL's that are read and shown: the longest sound one, an instant with its zone, has
+32."""
+
 
 def part(raw: Raw, *path: str) -> Raw:
     """Return the mapping at this path."""
@@ -42,6 +46,12 @@ def text(raw: Raw, *path: str) -> str:
     """Return the text at this path; empty if there is none."""
     found = part(raw, *path[:-1]).get(path[-1])
     return found if isinstance(found, str) else ""
+
+
+def short_text(value: object) -> str:
+    """Return an annotation's value without blanks around it; empty, which nothing understands, if it is too long."""
+    written = str(value)
+    return written.strip() if len(written) <= LONGEST_VALUE else ""
 
 
 def integer(raw: Raw, *path: str, default: int = 0) -> int:
