@@ -15,6 +15,7 @@ class FailureReason(StrEnum):
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     ETCD_BOUND_EXCEEDED = "EtcdBoundExceeded"
     GIVEN_UP = "GivenUp"  # its master found another reason
+    NO_SESSION = "NoSession"  # its script ended with 0, and no trainer had ever registered with its master
 
 
 # ---- events ---------------------------------------------------------------------------------------------------------
@@ -61,7 +62,7 @@ class EndReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenUp:
-    """The job cannot go on: its master has failed it, or it stored too much in etcd."""
+    """The job cannot go on: its master has failed it, it stored too much in etcd, or its script is none of a job."""
 
     reason: FailureReason = FailureReason.GIVEN_UP
     message: str

@@ -94,6 +94,7 @@ class JobProgress:
     generation: int = 0  # of a group
     ledger: tuple[TrainerEntry, ...] = ()  # of all trainers that the master knows
     refused: tuple[RefusedTrainer, ...] = ()  # of a group: the last refusal of each trainer
+    has_heard_trainers: bool = True  # false: no trainer has registered at a master of the job yet
 
     @property
     def is_complete(self) -> bool:
@@ -104,6 +105,11 @@ class JobProgress:
     def is_trained(self) -> bool:
         """True if everything is trained and committed; trainers without a final save have ended."""
         return self.phase in {JobPhase.SAVING, JobPhase.COMPLETE}
+
+    @property
+    def has_begun(self) -> bool:
+        """True if the term of the master that sent it had begun: only then does it know anything of the job."""
+        return bool(self.term or self.total)
 
     @property
     def trained_text(self) -> str:
@@ -189,6 +195,7 @@ def progress_of(status: JobStatus) -> JobProgress:
             RefusedTrainer(name=one.member, process=one.process, reason=shortened(one.message))
             for one in status.refusals
         ),
+        has_heard_trainers=status.has_heard_trainers,
     )
 
 
@@ -222,7 +229,7 @@ def merge_progress(before: JobProgress | None, now: JobProgress) -> JobProgress:
     """
     if before is None:
         return now
-    if not (now.term or now.total):  # its term has not begun: it knows nothing of the job yet
+    if not now.has_begun:
         return replace(
             before,
             phase=now.phase,
@@ -245,6 +252,7 @@ def merge_progress(before: JobProgress | None, now: JobProgress) -> JobProgress:
         resize_pause_s=now.resize_pause_s or before.resize_pause_s,  # those that measured it may all have left
         missing=missed if now.lineage == before.lineage else 0,
         reworked_earlier=earlier + (missed if now.lineage > before.lineage else 0),
+        has_heard_trainers=now.has_heard_trainers or (before.term > 0 and before.has_heard_trainers),
     )
 
 

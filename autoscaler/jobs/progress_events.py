@@ -6,6 +6,7 @@ Also what a trainer did wrong that ended too early, in the words that follow its
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from autoscaler.jobs.progress import JobProgress, positions_missed, positions_undone
 
@@ -74,6 +75,27 @@ def _describe_rollback(count: int) -> str:
 def _describe_take_over(server: str, count: int) -> str:
     buckets = "one bucket continues" if count == 1 else f"{count} buckets continue"
     return f"{buckets} on {server}, which had their second copies: nothing is trained again"
+
+
+_FIVE_LINES: Final = (
+    "five lines are missing: edl.open(), replicate(session, ...), loader(session, ...), loader.epochs() in place of "
+    "range(epochs), loader.backward(loss) in place of loss.backward(); docs/pytorch.md shows them in a whole script"
+)
+_THREE_LINES: Final = (
+    "it lacks with edl.open() as session, the loop over session.dataset(...) and batch.done() in it; "
+    "docs/guide.md shows them in a whole script"
+)
+
+
+def has_opened_no_session(progress: JobProgress | None) -> bool:
+    """True if no trainer has ever registered with a master of the job: whatever ended did not train for it."""
+    return progress is not None and progress.has_begun and not progress.epochs and not progress.has_heard_trainers
+
+
+def no_session_problem(*, is_group: bool) -> str:
+    """Return what is wrong with a script that ended with 0 without a session, to follow "exited with code 0"."""
+    lines = _FIVE_LINES if is_group else _THREE_LINES
+    return f", and opened no session with its job: the script does not use EDL, and would only be repeated; {lines}"
 
 
 def early_exit_problem(progress: JobProgress | None, *, has_servers: bool, is_group: bool) -> str:

@@ -135,6 +135,7 @@ class JobStatus:
     refusals: tuple[RefusalStatus, ...] = ()  # of a group: the last one of each trainer; its job trains on
     stopped_at: int | None = None  # the step after which a script ended a group's training, in head; None: none did
     resize_pause_s: float = 0.0  # of a group: how long its last change of members stopped it
+    has_heard_trainers: bool = True  # false: no trainer has registered under this master yet
 
 
 LARGEST_COUNT: Final = 2**63 - 1

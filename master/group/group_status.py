@@ -104,6 +104,7 @@ def status(state: GroupState, now: Instant) -> JobStatus:
         ),
         stopped_at=state.head_state.state.step if state.head_state.state.is_stopped else None,
         resize_pause_s=max((one.pause_s for one in state.members.values()), default=0.0),
+        has_heard_trainers=bool(state.members or state.retired),
     )
 
 

@@ -72,6 +72,7 @@ def status(state: MasterState, now: Instant) -> JobStatus:
         ),
         failures_in_a_row=state.failures.in_a_row,
         is_model_kept=state.is_model_kept,
+        has_heard_trainers=bool(state.members.trainers or state.members.retired),
     )
 
 

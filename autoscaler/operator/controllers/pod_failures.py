@@ -25,7 +25,7 @@ from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedTask
 from autoscaler.jobs import life_events
 from autoscaler.jobs.progress import RefusedTrainer
-from autoscaler.jobs.progress_events import early_exit_problem
+from autoscaler.jobs.progress_events import early_exit_problem, has_opened_no_session, no_session_problem
 from autoscaler.jobs.server_count import describe_loss, loss_of, only_copies_of
 from autoscaler.operator.controllers.job_reporter import JobReporter
 from autoscaler.operator.controllers.job_writer import JobWriter
@@ -38,6 +38,8 @@ from autoscaler.operator.store.event_recorder import JobEvent
 from autoscaler.operator.store.job_store import JobStore
 
 CONCURRENT_HANDLINGS: Final = 16  # pods handled concurrently
+FIRST_ANSWER_POLLS: Final = 60
+FIRST_ANSWER_PAUSE_S: Final = 1.0  # between them; below `lifecycle.DIAGNOSIS_LIMIT_S`, so that nothing replaces the pod
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +127,9 @@ class PodFailures:
 
     async def _handle(self, job: KubeJob, raw: Raw, role: Role, end: PodTermination) -> None:
         try:
-            if role is Role.TRAINER or end.code == 0:
+            if role is Role.TRAINER and end.code == 0:
+                await self._poll_begun_master(job)
+            elif role is Role.TRAINER or end.code == 0:
                 await self._poll_master(job)
             async with self._turn:
                 description = await self._describe(job, raw, role, end)
@@ -146,6 +150,21 @@ class PodFailures:
                 await self._poller.poll(job)
                 self._polled_at[job.key] = began_at  # a failed poll serves no waiter
 
+    async def _poll_begun_master(self, job: KubeJob) -> None:
+        """Poll until a master's term has begun: a script that does not use EDL may end before its master has started.
+
+        At most FIRST_ANSWER_POLLS times; no replacement is created meanwhile.
+        """
+        for _ in range(FIRST_ANSWER_POLLS):
+            await self._poll_master(job)
+            record = self._store.find(job)
+            if record is None or record.life.state is not JobState.ACTIVE:
+                return
+            if record.progress is not None and record.progress.has_begun:
+                return
+            self._store.handle(job, life_events.TrainerEnded())
+            await asyncio.sleep(FIRST_ANSWER_PAUSE_S)
+
     def _apply_end(self, job: KubeJob, raw: Raw, role: Role, end: PodTermination, description: str) -> None:
         record, now_s = self._store.find(job), self._store.clock()
         if record is None:
@@ -165,6 +184,12 @@ class PodFailures:
             self._store.change(job, handled=record.handled | {end.uid}, refused=record.refused | {refused.process})
             self._reporter.handle_departure(job, role, end)
             self._store.handle(job, life_events.TrainerRefused(pod=name, reason=refused.reason))
+            return
+        if role is Role.TRAINER and end.code == 0 and _has_no_session(record):
+            self._store.change(job, handled=record.handled | {end.uid})
+            self._reporter.handle_departure(job, role, end)
+            reason, message = life_events.FailureReason.NO_SESSION, f"trainer {name} {description}"
+            self._store.handle(job, life_events.GivenUp(reason=reason, message=message))
             return
         if self._blocks_nodes and end.node is not None:
             self._store.change(job, blocklist=add_failure(record.blocklist, end.node, now_s))
@@ -188,13 +213,21 @@ class PodFailures:
         description = end.exit_description
         if end.code == 0 and role is Role.TRAINER:
             record = self._store.find(job)
-            progress = record.progress if record is not None else None
             has_servers, is_group = job.spec.server is not None, job.spec.group is not None
-            description += early_exit_problem(progress, has_servers=has_servers, is_group=is_group)
+            if record is not None and _has_no_session(record):
+                description += no_session_problem(is_group=is_group)
+            else:
+                progress = record.progress if record is not None else None
+                description += early_exit_problem(progress, has_servers=has_servers, is_group=is_group)
         template = job.template(role)
         containers = parts(template.raw, "spec", "containers")
         lines = await self._writer.tail(raw, text(containers[template.container], "name"))
         return f"{description}; its last lines:\n{lines}" if lines else description
+
+
+def _has_no_session(record: JobRecord) -> bool:
+    """True if no trainer of the job has ever spoken to its master, by its answer to a poll after the pod's end."""
+    return record.missing_answer is None and has_opened_no_session(record.progress)
 
 
 def _refusal_of(pod: str, record: JobRecord) -> RefusedTrainer | None:

@@ -172,6 +172,18 @@ def test_a_script_that_shares_out_data_is_told_how_it_is_launched(folder):
     assert "edl launch --no-group" in done.stdout
 
 
+@pytest.mark.parametrize(("kind", "page"), [((), "docs/pytorch.md"), (("--no-group",), "docs/guide.md")])
+def test_script_that_does_not_use_edl_is_run_once_and_told_what_it_lacks(folder, kind, page):
+    """It ends well each time, so a repeated start would only train everything again."""
+    (folder / "plain.py").write_text('open("starts", "a").write("started\\n"); print("loss 0.1", flush=True)\n')
+    done = run_to_end(folder, "--trainers", "1", *kind, "plain.py")
+    assert done.returncode == 1, done.stdout
+    assert "exited with code 0, and opened no session with its job: the script does not use EDL" in done.stdout
+    assert page in done.stdout
+    assert "loss 0.1" in done.stdout, "the last lines of its log"
+    assert (folder / "starts").read_text().splitlines() == ["started"]
+
+
 def test_values_of_variables_are_in_no_file_of_the_run(folder):
     """Trainers have them; what describes the run has the names alone, whichever way they were given."""
     value = uuid.uuid4().hex

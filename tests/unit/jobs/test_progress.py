@@ -3,7 +3,12 @@
 from dataclasses import replace
 
 from autoscaler.jobs.progress import merge_progress, progress_of
-from autoscaler.jobs.progress_events import early_exit_problem, progress_events
+from autoscaler.jobs.progress_events import (
+    early_exit_problem,
+    has_opened_no_session,
+    no_session_problem,
+    progress_events,
+)
 from master.api.identities import MemberRole
 from master.api.master_status import JobPhase, JobStatus, MemberStatus, PositionCounts
 from master.api.positions import EMPTY
@@ -127,6 +132,26 @@ def test_a_script_that_ends_too_soon_hears_what_it_should_have_done():
     in_group = early_exit_problem(nothing, **ALONE | {"is_group": True})
     assert "replicate(" in in_group
     assert "session.dataset" not in in_group
+
+
+def test_trainers_once_heard_stay_heard_under_a_later_master():
+    """A new master has heard none yet; a standby, whose term has not begun, knows nothing of them."""
+    unheard = replace(status(), epochs=0, has_heard_trainers=False)
+    first = progress_of(unheard)
+    assert has_opened_no_session(first)
+    assert not has_opened_no_session(progress_of(status()))
+    assert not has_opened_no_session(None)
+    heard = merge_progress(first, progress_of(replace(unheard, has_heard_trainers=True)))
+    assert not has_opened_no_session(merge_progress(heard, first))
+    before_its_term = replace(heard, term=0, total=0)
+    assert not has_opened_no_session(before_its_term)
+    assert has_opened_no_session(merge_progress(before_its_term, first))
+
+
+def test_missing_lines_are_those_of_the_job_s_kind():
+    assert "loader.backward(loss)" in no_session_problem(is_group=True)
+    assert "docs/pytorch.md" in no_session_problem(is_group=True)
+    assert "batch.done()" in no_session_problem(is_group=False)
 
 
 def test_copies_are_told_and_who_took_over():

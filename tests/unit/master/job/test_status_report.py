@@ -5,7 +5,7 @@ from dataclasses import replace
 from master import job
 from master.api.identities import MemberRole
 from master.api.master_status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
-from master.api.messages.from_members import Ack, Progress
+from master.api.messages.from_members import Ack, Leave, Progress
 from master.api.positions import EMPTY
 from master.job.domain.durable_records import SECOND, Instant
 from master.job.domain.job_config import JobConfig
@@ -123,6 +123,17 @@ def test_a_job_that_shares_out_records_only_says_that_no_model_is_kept():
     assert not job.status(driver.state, driver.now).is_model_kept
     with_servers, _ = serving()
     assert job.status(with_servers.state, with_servers.now).is_model_kept
+
+
+def test_trainer_that_was_heard_is_told_after_it_has_left():
+    """An operator judges by it the end of a script that may never have used EDL."""
+    driver = Driver(JobConfig(servers=0)).start()
+    assert not job.status(driver.state, driver.now).has_heard_trainers
+    driver.trainer("t9", declares=None)
+    assert job.status(driver.state, driver.now).has_heard_trainers
+    driver.send(key("t9"), Leave())
+    told = job.status(driver.state, driver.now)
+    assert (told.members, told.has_heard_trainers) == ((), True)
 
 
 def test_ages_are_of_the_past():

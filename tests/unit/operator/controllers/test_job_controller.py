@@ -8,13 +8,16 @@ import pytest
 from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.domain import JobState, Role
+from autoscaler.jobs.life_events import FailureReason
 from autoscaler.jobs.lifecycle import JobEnding, LifeStage
-from autoscaler.jobs.progress import JobProgress, RefusedTrainer
+from autoscaler.jobs.progress import JobProgress, RefusedTrainer, WhyNoAnswer
 from autoscaler.operator.job.pod_termination import TerminationCause
 from master.api.master_status import JobPhase
+from tests.harness import virtual_time
 from tests.unit.operator.bench import JOB, OperatorBench
 
 TRAINING = JobProgress(phase=JobPhase.TRAINING, total=100, done=10, committed=5, epochs=1, samples_per_s=1.0)
+UNHEARD = JobProgress(phase=JobPhase.STARTING, term=1, has_heard_trainers=False)
 COMPLETE = JobProgress(phase=JobPhase.COMPLETE, total=100, done=100, committed=100, epochs=1)
 
 
@@ -172,6 +175,57 @@ async def test_a_trainer_that_ends_while_another_saves_has_not_failed():
     assert "TrainerFailed" not in bench.reasons()
     await fail(bench, "digits-trainer-1", code=1)
     assert bench.life.ending is JobEnding.FAILED
+
+
+async def test_script_that_ends_with_0_and_opened_no_session_fails_its_job_at_once():
+    """It would train everything by itself again at each start; the message has the lines that it lacks."""
+    bench = await started()
+    bench.says = UNHEARD
+    await fail(bench, code=0)
+    assert (bench.life.ending, bench.life.failure_reason) == (JobEnding.FAILED, FailureReason.NO_SESSION)
+    assert "trainer digits-trainer-0 exited with code 0, and opened no session with its job" in bench.life.message
+    assert "session.dataset(...)" in bench.life.message
+    assert "docs/guide.md" in bench.life.message
+    assert "ValueError: no" in bench.life.message, "the last lines of its log"
+
+
+@pytest.mark.parametrize("said", [replace(UNHEARD, has_heard_trainers=True), replace(UNHEARD, epochs=1, total=100)])
+async def test_trainer_that_may_have_had_a_session_is_counted_as_a_failure(said):
+    """Once a trainer has registered or data are declared, an early end has other reasons."""
+    bench = await started()
+    bench.says = said
+    await fail(bench, code=0)
+    assert (bench.life.ending, bench.life.failures) == (None, 1)
+
+
+async def test_script_without_a_session_that_fails_is_a_failure_as_ever():
+    """Its error may pass; and only one that ended well can have done all its work without EDL."""
+    bench = await started()
+    bench.says = UNHEARD
+    await fail(bench, code=1)
+    assert (bench.life.ending, bench.life.failures) == (None, 1)
+
+
+def test_script_that_ends_before_its_master_has_started_is_judged_once_it_has():
+    """It is replaced by nobody meanwhile: a plain script may end in less time than a master needs to start."""
+    answers = iter((WhyNoAnswer.SILENT, replace(UNHEARD, term=0, has_heard_trainers=True), UNHEARD))
+
+    async def poll(job, masters, **_):
+        answer = next(answers)
+        return answer if isinstance(answer, WhyNoAnswer) else (masters[0]["metadata"]["name"], answer)
+
+    async def judged():
+        bench = await started()
+        bench.poll = poll
+        bench.rest.end("team-a", "digits-trainer-0", code=0)
+        await bench.refresh()
+        await bench.jobs.reconcile(JOB)
+        await asyncio.gather(*bench.failures.tasks)
+        return bench.life
+
+    life = virtual_time.run(judged())
+    assert life.failure_reason is FailureReason.NO_SESSION
+    assert life.failures == 0
 
 
 async def test_a_question_that_fails_answers_nobody_who_waits_for_it():
