@@ -21,6 +21,7 @@ from trainer_sdk.transport.frames import FrameChannel
 LONGEST_KEY: Final = 256
 _MAX_WAITING: Final = 512
 _WAIT_S: Final = 60.0
+_LOOK_S: Final = 0.5  # between two looks at whether the peer of a waiting connection is still there
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,10 @@ class Rendezvous:
         return self._waiting
 
     def offer(self, request: JoinRequest, channel: FrameChannel) -> None:
-        """Hands a connection over to the group, once this process joins it.  Raises WireError: it is to be closed."""
+        """Hands a connection over to the group, once this process joins it.  Raises WireError: it is to be closed.
+
+        A peer that leaves the group's generation closes its connection, which does not wait any longer then.
+        """
         deadline_s = time.monotonic() + self._wait_s
         with self._changed:
             if self._waiting >= _MAX_WAITING:
@@ -112,7 +116,9 @@ class Rendezvous:
                     left_s = deadline_s - time.monotonic()
                     if self._is_closed or left_s <= 0:
                         raise WireError(f"group {request.key}: this process has not joined it")
-                    self._changed.wait(left_s)
+                    if channel.is_ended_by_peer:
+                        raise WireError(f"group {request.key}: rank {request.rank} has left it")
+                    self._changed.wait(min(left_s, _LOOK_S))
             finally:
                 self._waiting -= 1
             group.check(request)

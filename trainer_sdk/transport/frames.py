@@ -29,6 +29,7 @@ _MAX_TEXT_BYTES: Final = 4096
 _MAX_PIECES: Final = 512  # below IOV_MAX, 1024 on Linux
 _RECORD_BYTES: Final = 16 * 1024  # of TLS
 _SKIPPED_BYTES: Final = 256 * 1024
+_PEER_CLOSED: Final = getattr(select, "POLLRDHUP", 0)  # on other systems than Linux only an error is seen
 _AHEAD_BYTES: Final = 4096  # a head of an ordinary batch and some more
 
 
@@ -127,6 +128,13 @@ class FrameChannel:
 
     def close(self) -> None:
         self._sock.close()
+
+    @property
+    def is_ended_by_peer(self) -> bool:
+        """True if the peer has closed the connection, or its process is gone; input may still be there."""
+        endings = select.poll()
+        endings.register(self._sock, _PEER_CLOSED)
+        return bool(endings.poll(0))
 
     def release(self) -> tuple[socket.socket, bytes]:
         """The socket and the bytes that were read ahead; this channel is not used again."""

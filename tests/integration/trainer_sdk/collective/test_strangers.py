@@ -133,6 +133,17 @@ def test_connections_for_groups_that_nobody_joins_are_bounded(members, monkeypat
         channel.close()
 
 
+def test_connection_whose_member_has_left_its_generation_waits_no_longer(members):
+    """This member never enters that generation, so nothing else ends the wait before its time is over."""
+    near, far = members.listeners
+    near._rendezvous._wait_s = 1e4  # beyond the budget of any wait here
+    connecting = Blocked(lambda: far.connect(key="1-9", rank=1, members=members.peers, budget_s=PATIENCE_S))
+    wait_for("its connection", lambda: near._rendezvous.waiting == 1)
+    far.abort("1-9", "the generation was left")
+    assert connecting.wait() == "the generation was left"
+    wait_for("the end of its connection", lambda: near._rendezvous.waiting == 0)
+
+
 def test_connection_for_a_group_that_nobody_joins_is_refused_in_time():
     meeting = rendezvous.Rendezvous(wait_s=0.05)
     request = rendezvous.JoinRequest(key="never", rank=1, incarnation="i", members="m")
