@@ -18,6 +18,7 @@ from typing import Final
 from master.api.host.file_ownership import ForeignUserError
 from master.api.host.unix_sockets import check_peer
 from trainer_sdk.errors import AuthenticationError, WireError
+from trainer_sdk.transport.forked_children import close_in_children
 from trainer_sdk.transport.frames import FrameChannel, WireLimits
 from trainer_sdk.transport.handshake import PeerRole, welcome_client
 from trainer_sdk.transport.security import Security
@@ -38,6 +39,7 @@ class ConnectionListener(ABC):
         self._security, self._limits, self._incarnation = security, limits, incarnation
         self._context = security.server_context()
         self._socket = listening
+        close_in_children(listening)
         self._handshaking: dict[socket.socket, None] = {}  # oldest first
         self._open: set[socket.socket] = set()  # of members
         self._lock = threading.Lock()

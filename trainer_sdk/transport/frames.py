@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from trainer_sdk.errors import FrameTooLargeError, WireError
+from trainer_sdk.transport.forked_children import close_in_children
 
 MAGIC: Final = b"EDLp"
 _HEADER: Final = struct.Struct("<4sB3xIQ")  # magic, kind, bytes of head, bytes of body
@@ -104,6 +105,7 @@ class FrameChannel:
 
     def __init__(self, sock: socket.socket, limits: WireLimits) -> None:
         self._sock, self._limits = sock, limits
+        close_in_children(sock)
         self._is_tls = isinstance(sock, ssl.SSLSocket)
         self._arrivals = select.poll()
         self._arrivals.register(sock, select.POLLIN)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,12 @@ PROGRAM = ROOT / "tests" / "programs" / "collective_member.py"
 SIZE = 4
 
 
-@pytest.fixture
-def processes(tmp_path):
+@contextmanager
+def members(tmp_path, *words):
     """Four members that have made a few steps; the longest time of an operation is an hour."""
     started = [
         subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(tmp_path), str(rank), str(SIZE)],
+            [sys.executable, str(PROGRAM), str(tmp_path), str(rank), str(SIZE), *words],
             env=os.environ | {"PYTHONPATH": str(ROOT)},
         )
         for rank in range(SIZE)
@@ -34,6 +35,20 @@ def processes(tmp_path):
         for process in started:
             process.kill()
             process.wait()
+        for file in tmp_path.glob("worker-*"):
+            os.kill(int(file.read_text()), signal.SIGKILL)
+
+
+@pytest.fixture
+def processes(tmp_path):
+    with members(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def processes_with_workers(tmp_path):
+    with members(tmp_path, "worker") as started:
+        yield started
 
 
 def reasons(folder, processes, victim):
@@ -52,6 +67,12 @@ def test_survivors_of_a_killed_member_leave_unasked(processes, tmp_path):
     """Also the one that is no neighbour in the ring; gloo's waits for its time-out."""
     processes[1].send_signal(signal.SIGKILL)
     assert all("rank" in text for text in reasons(tmp_path, processes, 1).values())
+
+
+def test_survivors_leave_a_killed_member_whose_workers_live_on(processes_with_workers, tmp_path):
+    """They were forked with its sockets, and nothing ends them: its connections have to close all the same."""
+    processes_with_workers[1].send_signal(signal.SIGKILL)
+    reasons(tmp_path, processes_with_workers, 1)
 
 
 def test_members_leave_a_stopped_one_when_they_are_told(processes, tmp_path):
