@@ -63,6 +63,7 @@ class MemberShell:
         self.complaint = ""  # why the script cannot go on, as the master or the core has said it
         self.manifest: ManifestId | None = None  # of the newest checkpoint that this process has offered
         self.refusal = ""  # of the one that failed last
+        self.refused_files: tuple[str, ...] = ()  # of copies that the master refused, and nobody offers again
         self.metrics: Mapping[str, float] = {}
         self.times: Final = StepTimes()
         self._groups = GroupCollectives(listener)
@@ -184,13 +185,22 @@ class MemberShell:
             self.complaint = f"the master refuses this trainer: {reason}"
             self.changed.notify_all()
 
+    def _answered(self, message: OfferAnswered) -> None:
+        with self.changed:
+            self.manifest, self.refusal = message.manifest or self.manifest, message.reason
+            before = self.state.copy
+            self.handle(message)
+            if message.manifest is None and before is not None and before.file is not None and self.state.copy is None:
+                self.refused_files = (*self.refused_files, before.file.name)
+
     def received(self, messages: tuple[MasterMessage, ...]) -> None:
         for message in messages:
             if isinstance(message, ReplicaRegistered):
                 self._apart_since_s = None
                 self._report_every_s = max(0.05, message.report_every_s)
             if isinstance(message, OfferAnswered):
-                self.manifest, self.refusal = message.manifest or self.manifest, message.reason
+                self._answered(message)
+                continue
             self.handle(cast(ToReplica, message))
             if isinstance(message, ReplicaRegistered):  # its registration does not say where its script is
                 self._tell_progress()

@@ -15,6 +15,7 @@ from functools import partial
 from time import monotonic
 from typing import Final, assert_never
 
+from master.api.checkpoints.folder_contents import read_contents
 from master.api.checkpoints.storage import Storage
 from master.api.errors import StorageAlteredError, StorageError
 from master.api.group_shares import total_steps
@@ -192,6 +193,7 @@ class ReplicaWork:
         try:
             with suppress(OSError):  # elsewhere than on Linux a thread has none of its own
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), WRITER_NICENESS)
+            self._delete_refused()
             file, contents = write_shard(
                 self._storage, name, part, dataset=self._shell.state.dataset, state=state, skipped=task.skipped
             )
@@ -202,3 +204,22 @@ class ReplicaWork:
             sys.stderr.write(f"edl: {error}; training continues, the next checkpoint will be attempted\n")
         finally:
             self._shell.handle(written)
+
+    def _delete_refused(self) -> None:
+        """Deletes this process's files that the master has refused: else they would fill storage until a commit.
+
+        Now, and not when they are refused: a manifest that an earlier master began is there by now.  A file that one
+        names stays, and all stay while a manifest cannot be read.
+        """
+        with self._shell.changed:
+            refused, self._shell.refused_files = self._shell.refused_files, ()
+        if not refused:
+            return
+        try:
+            contents = read_contents(self._storage)
+            named = {file.name for manifest in contents.known.values() for file in manifest.files}
+            if not contents.damaged and not contents.damaged_retired:
+                for name in set(refused) - named:
+                    self._storage.delete(name)
+        except StorageError as error:
+            sys.stderr.write(f"edl: {error}; files of refused checkpoints stay: {', '.join(refused)}\n")

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from master.api.checkpoints.audit import read_checkpoint
+from master.api.checkpoints.folder_contents import read_contents
 from master.api.checkpoints.storage import open_storage
 from tests.harness.group_members import BUDGET_S
 from trainer_sdk.group.replica_files import read_copy
 
 pytestmark = pytest.mark.chaos
+MOST_UNNAMED = 2  # of one trainer: a shard that was refused, and the next one until that is answered
 ROOM_BYTES = 1 << 20  # less than a shard
 
 
@@ -37,6 +39,12 @@ async def commits_in(members, shards, *, after=None):
 
     await members.wait_for(f"a checkpoint in {shards}", probe)
     return committed(members)
+
+
+def unnamed(members):
+    """Names of shards in the folder that no manifest names."""
+    contents = read_contents(open_storage(members.master.checkpoints))
+    return set(contents.data_files) - {file.name for one in contents.known.values() for file in one.files}
 
 
 def wait_until_it_writes(process):
@@ -87,7 +95,10 @@ async def test_writer_killed_in_the_middle_of_its_shard_leaves_the_head_whole(la
 
 
 async def test_disk_that_is_full_at_one_rank_is_told_and_training_goes_on(large):
-    """Rule 88: the status names the trainer; once there is room the next checkpoint has both shards."""
+    """Rule 88: the status names the trainer; once there is room the next checkpoint has both shards.
+
+    Meanwhile each attempt leaves the other trainer's shard, which goes with its next copy: storage does not grow.
+    """
     async with large() as members:
         members.add(2)
         first = await commits_in(members, 2)
@@ -98,6 +109,14 @@ async def test_disk_that_is_full_at_one_rank_is_told_and_training_goes_on(large)
         await members.wait_trained(2)
         last = committed(members)
         assert last.step >= first.step
+        seen = set()
+
+        def has_seen_several(_):
+            seen.update(unnamed(members))
+            return len(seen) > MOST_UNNAMED
+
+        await members.wait_for("shards that are refused", has_seen_several)
+        assert len(unnamed(members)) <= MOST_UNNAMED
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
         await commits_in(members, 2, after=last)
         await members.wait_for("no problem", lambda now: not now.checkpoint_problem)

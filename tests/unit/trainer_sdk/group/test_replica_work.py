@@ -1,12 +1,17 @@
 """Copies of a replica while storage hangs: nobody waits for them for ever, and memory holds one at most."""
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from master.api.checkpoints.checkpoint_files import write_manifest
+from master.api.checkpoints.manifest import manifest_name
+from master.api.checkpoints.storage import open_storage
 from master.api.positions import EMPTY
+from tests.harness.checkpoint_folders import commit_plain
 from tests.unit.trainer_sdk.group.group_world import DATASET
 from tests.unit.trainer_sdk.group.member_cases import sid
 from trainer_sdk.errors import CheckpointError
@@ -36,6 +41,7 @@ class Shell:
 
     def __init__(self):
         self.told, self.later, self.refusal, self.times = [], [], "", StepTimes()
+        self.changed, self.refused_files = threading.RLock(), ()
         self.state = SimpleNamespace(incarnation="i", dataset=DATASET)
         self.stream = SimpleNamespace(after=lambda delay_s, action: self.later.append((delay_s, action)))
 
@@ -74,3 +80,41 @@ def test_copy_that_hanging_storage_does_not_take_is_given_up(storage):
     work.carry_out(again)
     assert shell.told[2:] == [CopyTaken(work=again), CopyWritten(number=2, file=None, problem=problem)]
     assert replica.captured == 1
+
+
+def copied(work, shell, number, step):
+    """The file of one more copy, once it is written."""
+    work.carry_out(TakeCopy(number=number, stamp=1, state=sid(1, step), skipped=EMPTY))
+    work._writer.join(30)
+    (written,) = [event for event in shell.told if isinstance(event, CopyWritten) and event.number == number]
+    return written.file
+
+
+def test_file_of_a_refused_copy_goes_with_the_next_copy(tmp_path):
+    """Where every commit is refused, storage holds the refused file of one copy, and not of all."""
+    shell, storage = Shell(), open_storage(str(tmp_path))
+    work = ReplicaWork(shell, Replica(), storage)
+    for number in range(1, 6):
+        shell.refused_files = (copied(work, shell, number, number).name,)
+    assert storage.list("replica-") == shell.refused_files
+
+
+def test_refused_file_that_a_manifest_names_stays(tmp_path):
+    """An earlier master may have written the manifest, and not have moved head yet; with it the folder stays whole."""
+    shell, storage = Shell(), open_storage(str(tmp_path))
+    work = ReplicaWork(shell, Replica(), storage)
+    first = copied(work, shell, 1, 1)
+    write_manifest(storage, replace(commit_plain(storage), files=(first,)))
+    shell.refused_files = (first.name,)
+    copied(work, shell, 2, 2)
+    assert first.name in storage.list("replica-")
+
+
+def test_refused_file_stays_while_a_manifest_cannot_be_read(tmp_path):
+    shell, storage = Shell(), open_storage(str(tmp_path))
+    work = ReplicaWork(shell, Replica(), storage)
+    first = copied(work, shell, 1, 1)
+    shell.refused_files = (first.name,)
+    (tmp_path / manifest_name(commit_plain(storage).id)).write_bytes(b"{")
+    copied(work, shell, 2, 2)
+    assert first.name in storage.list("replica-")
