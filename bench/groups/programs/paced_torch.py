@@ -1,9 +1,9 @@
 """Members of a torch group whose steps take a given time: `paced_torch.py FOLDER MASTER JOB` forks them, as asked.
 
-It uses the fork server of `tests/programs/group_ledger.py`: torch is imported and the data are made once, and a member
-begins within milliseconds.  A record takes RECORD_S at its trainer, most of it asleep: four trainers on two cores do
-not wait for cores.  After each step a member writes `TIME STEP TRAINERS` to FOLDER/diaries/ORDINAL: seconds of the
-monotonic clock, steps that are done.
+It uses the fork server of `tests/programs/group_ledger.py`: torch is imported, with what its first optimizer imports,
+and the data are made once, and a member begins within milliseconds.  A record takes RECORD_S at its trainer, most of it
+asleep: four trainers on two cores do not wait for cores.  After each step a member writes `TIME STEP TRAINERS` to
+FOLDER/diaries/ORDINAL: seconds of the monotonic clock, steps that are done.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch.nn import functional as F  # noqa: N812  as scripts write it
 from torch.utils.data import TensorDataset
 
 import trainer_sdk.torch as edl_torch
+from tests.harness.forked_programs import load
 from tests.programs.group_ledger import member_variables, serve
 from trainer_sdk.session import open_session
 
@@ -57,7 +58,7 @@ def train(data: TensorDataset, folder: Path, master: str, job: str, ordinal: int
 
 
 def main() -> None:
-    torch.set_num_threads(1)  # threads of its own would not be there in a fork
+    load()  # with one thread: others would not be there in a fork
     torch.manual_seed(1)
     data = TensorDataset(torch.randn(GLOBAL_BATCH * 1000, INPUTS), torch.randint(10, (GLOBAL_BATCH * 1000,)))
     serve(Path(sys.argv[1]), sys.argv[2], sys.argv[3], partial(train, data))
