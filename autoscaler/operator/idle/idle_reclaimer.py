@@ -95,6 +95,7 @@ class IdleReclaimer:
         self._clock, self._offset_s = clock, offset_s
         self._wanted: dict[PodName, IdleReclaim] = {}
         self._planned_at_s = -inf
+        self._last: PodName | None = None
         self._seen: dict[PodName, Raw | None] = {}
         self._uses = GpuUses()
         self._notices = PodNotices(events, policy, clock=clock, offset_s=offset_s)
@@ -152,9 +153,10 @@ class IdleReclaimer:
         self._source.reports()  # so that those that have come count from now
         self._count_unused()
         efforts: Counter[_Effort] = Counter()
-        for name, reclaim in tuple(self._wanted.items()):
+        for name, reclaim in self._in_turn():
             if efforts[_Effort.WRITTEN] >= MOST_WRITTEN or efforts.total() >= MOST_ASKED:
                 break
+            self._last = name
             key = object_key("pod", *split_key(name))
             if not self._errors.is_paused(key, GuardedTask.IDLE_GPUS):
                 with self._errors.isolate(key, GuardedTask.IDLE_GPUS):
@@ -164,6 +166,12 @@ class IdleReclaimer:
             self._note_departures()
             await self._scaling.take_back(self._due_keys().union(self._departures.keys))
             await self._scaling.sweep()
+
+    def _in_turn(self) -> list[tuple[PodName, IdleReclaim]]:
+        """Return the decisions, first the one after the last that had its turn: a failing one keeps none waiting."""
+        wanted = list(self._wanted.items())
+        first = next((place for place, (name, _) in enumerate(wanted, 1) if name == self._last), 0)
+        return wanted[first:] + wanted[:first]
 
     def occasions(self) -> tuple[Occasion, ...]:
         """Return the pods whose GPUs are about to be given back, for notices to their owners."""

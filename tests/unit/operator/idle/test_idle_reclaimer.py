@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVICTIONS, NAMESPACES, PODS, STATEFUL_SETS
 from autoscaler.clusters.kubernetes.cache.object_cache import STALE_LIMIT_S
 from autoscaler.domain import Pod, PodPhase, ReclaimMode, Resources, Role, Shape, Tier
@@ -14,7 +15,7 @@ from autoscaler.gpus.pod_uses import GpuUses
 from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.operator.idle.consent import Consent
 from autoscaler.operator.idle.gpu_use import LOW_FOR_S, devices_of, idle_pods_of, nodes_to_ask
-from autoscaler.operator.idle.idle_reclaimer import PLAN_HOLDS_S
+from autoscaler.operator.idle.idle_reclaimer import MOST_ASKED, PLAN_HOLDS_S
 from autoscaler.operator.idle.owner_scaling import AGREED_FOR_S
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.operator.idle.idle_scene import ACT, OFFSET_S, START_S, IdleScene
@@ -417,6 +418,36 @@ async def test_a_refused_eviction_is_no_end_of_the_term_and_another_pod_is_asked
     scene.api.create = refuse
     await pass_time(scene, 3 * NOTICE_S, alice=90, bob=60)
     assert scene.names() == ["alice"]
+
+
+@pytest.mark.parametrize("fails", ["read", "write"])
+async def test_pods_that_fail_in_each_second_keep_no_other_from_its_turn(monkeypatch, fails):
+    """Neither those whose consent cannot be read nor those that somebody writes all the time."""
+    others = [f"a{number:02}" for number in range(MOST_ASKED + 1)]
+    scene = IdleScene(gpus=18, waits=18, pods=18)
+    for name in (*others, "zoe"):
+        await scene.add(name, AGREED)
+    read, create = scene.api.get, scene.api.create
+
+    async def get(kind, name, **how):
+        if fails == "read" and name in others:
+            raise ClusterError("the webhook did not answer")
+        return await read(kind, name, **how)
+
+    async def refuse(kind, body):
+        if fails == "write" and kind == EVICTIONS and body["metadata"]["name"] in others:
+            raise ConflictError("somebody else wrote it")
+        return await create(kind, body)
+
+    monkeypatch.setattr(scene.api, "get", get)
+    monkeypatch.setattr(scene.api, "create", refuse)
+    minutes = dict.fromkeys(others, 90) | {"zoe": 60}
+    await pass_time(scene, 2 * NOTICE_S, **minutes)
+    assert scene.names() == others
+    monkeypatch.setattr(scene.api, "get", read)
+    monkeypatch.setattr(scene.api, "create", create)
+    await pass_time(scene, NOTICE_S, **minutes)
+    assert scene.names() == [], "they wait for no more than a few seconds"
 
 
 async def test_a_bug_with_one_pod_stops_nobody_else():
