@@ -17,7 +17,7 @@ from typing import Final
 from aiohttp import web
 
 from autoscaler.errors import AutoscalerError
-from autoscaler.page.answers import ViewerShares
+from autoscaler.page.answers import ViewerShares, ViewerTurns
 from autoscaler.page.page_source import PageSource
 from autoscaler.views.documents import Rights
 from autoscaler.views.view_memo import are_same
@@ -87,7 +87,10 @@ class LivePart:
 
 
 class LiveHub:
-    """All topics that somebody follows.  `record`: takes the name of each page that was made, and how long it took."""
+    """All topics that somebody follows; each is made in the turn of the viewer who came first.
+
+    `record`: takes the name of each page that was made, and how long it took.
+    """
 
     def __init__(
         self,
@@ -96,6 +99,7 @@ class LiveHub:
         read_from: ReadFrom,
         *,
         most_viewers: int,
+        turns: ViewerTurns,
         record: Callable[[str, float], None] = lambda _page, _seconds: None,
     ) -> None:
         self._source = source
@@ -103,6 +107,7 @@ class LiveHub:
         self._read_from = read_from
         self._most = most_viewers
         self._shares = ViewerShares()
+        self._turns = turns
         self._record = record
         self._parts: dict[Topic, LivePart] = {}
         self._tasks: dict[Topic, asyncio.Task[None]] = {}
@@ -126,7 +131,7 @@ class LiveHub:
         with self._shares.taking(viewer):
             part = self._parts.setdefault(topic, LivePart())
             if topic not in self._tasks:
-                self._tasks[topic] = asyncio.create_task(self._keep(topic, part), name=f"page {topic.page}")
+                self._tasks[topic] = asyncio.create_task(self._keep(topic, part, viewer), name=f"page {topic.page}")
             self.viewers += 1
             part.followers += 1
             try:
@@ -145,7 +150,7 @@ class LiveHub:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _keep(self, topic: Topic, part: LivePart) -> None:
+    async def _keep(self, topic: Topic, part: LivePart, viewer: str) -> None:
         version, last, made_at_s, loop = 0, None, 0.0, asyncio.get_running_loop()
         while True:
             with suppress(TimeoutError):
@@ -155,8 +160,9 @@ class LiveHub:
                 read = self._read_from(topic)
                 is_old = loop.time() - made_at_s >= REFRESH_S
                 if is_old or read is None or last is None or not are_same(read, last):  # else it is of others, say
-                    made_at_s = loop.time()
-                    await part.put(await self._render(topic))
+                    async with self._turns.turn(viewer):
+                        made_at_s = loop.time()
+                        await part.put(await self._render(topic))
                     last, part.fault = read, ""
                     self._record(topic.page, loop.time() - made_at_s)
             except AutoscalerError as error:

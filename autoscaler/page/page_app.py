@@ -126,6 +126,7 @@ class PageApp:
             self._render_topic,
             self._read_from,
             most_viewers=settings.most_viewers,
+            turns=self._turns,
             record=self.metrics.record_part,
         )
         self.metrics.watch(lambda: self._hub.viewers, lambda: self._hub.topics)

@@ -30,7 +30,7 @@ from autoscaler.views.pod_view import all_pods
 from autoscaler.views.readable_why import readable_why
 from autoscaler.views.samples import RINGS, ClusterSample, SampleRings, of_present_namespaces, standing_since
 from autoscaler.views.time_view import time_view
-from autoscaler.views.waiting_view import states_of, waiting_view, wants_more
+from autoscaler.views.waiting_view import pods_without_node, states_of, waiting_view, wants_more
 from autoscaler.views.what_if_form import FORM_FIELDS, WhatIfView, read_form
 
 LOG_LINES: Final = 20
@@ -172,10 +172,11 @@ async def show_waiting(reading: Reading) -> Shown:
     """Who waits, and what would help the first of them."""
     outlook = await outlook_of(reading)
     view = waiting_view(reading.documents, outlook.queue)
+    without_node = pods_without_node(all_pods(reading.documents))
     first = [one.job for one in view.starting[:MOST_HELPED]] if reading.rights.can_plan else []
     drawings = {
         "outlook": outlook.jobs,
-        "states": {(one.namespace, one.owner): states_of(one, outlook.demands) for one in view.pods},
+        "states": {key: states_of(pods, outlook.demands) for key, pods in without_node.items()},
         "help": {job.key: await reading.questions.why(job) for job in first},
     }
     return Shown(view=view, drawings=drawings)

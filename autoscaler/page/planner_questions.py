@@ -92,7 +92,7 @@ class PlannerQuestions:
             return PlanOutlook()
         try:
             return await self._ask("outlook", outlook_of)
-        except AutoscalerError:
+        except (AutoscalerError, web.HTTPServiceUnavailable):
             return PlanOutlook()
 
     async def why(self, job: JobView) -> WhyView:
@@ -103,6 +103,8 @@ class PlannerQuestions:
             return await self.explain(job)
         except AutoscalerError as error:
             return WhyView(answer=None, problem=str(error))
+        except web.HTTPServiceUnavailable as busy:  # the page shows everything else
+            return WhyView(answer=None, problem=(busy.text or "").rstrip())
 
     async def explain(self, job: JobView) -> WhyView:
         """Return why the job has its size, whoever asks.  Raises AutoscalerError where the cluster cannot be read."""

@@ -27,7 +27,10 @@ class WaitingJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingPods:
-    """Pods of one Deployment, or of one without, that have no node.  `since_s`: of the oldest."""
+    """Pods of one Deployment, or of one without, that have no node: the first names, the count of all.
+
+    `since_s`: of the oldest.
+    """
 
     owner: str
     namespace: str
@@ -87,11 +90,16 @@ def _since(job: JobView) -> float:
     return job.created_at_s if job.waiting_since_s is None else job.waiting_since_s
 
 
-def _waiting_pods(pods: Sequence[PodView]) -> tuple[WaitingPods, ...]:
+def pods_without_node(pods: Sequence[PodView]) -> Mapping[tuple[str, str], tuple[PodView, ...]]:
+    """Return the pods of others that have no node, by namespace and owner."""
     by_owner: dict[tuple[str, str], list[PodView]] = {}
     for pod in pods:
         if pod.role == "external" and not pod.node and not pod.is_leaving:
             by_owner.setdefault((pod.namespace, pod.owner), []).append(pod)
+    return {key: tuple(own) for key, own in by_owner.items()}
+
+
+def _waiting_pods(pods: Sequence[PodView]) -> tuple[WaitingPods, ...]:
     found = [
         WaitingPods(
             owner=owner,
@@ -100,15 +108,15 @@ def _waiting_pods(pods: Sequence[PodView]) -> tuple[WaitingPods, ...]:
             count=len(own),
             since_s=min(pod.since_s for pod in own),
         )
-        for (namespace, owner), own in by_owner.items()
+        for (namespace, owner), own in pods_without_node(pods).items()
     ]
     return tuple(sorted(found, key=lambda one: one.since_s))
 
 
-def states_of(pods: WaitingPods, demands: Mapping[str, str]) -> Mapping[str, int]:
+def states_of(pods: Sequence[PodView], demands: Mapping[str, str]) -> Mapping[str, int]:
     """Return what the planner does about these pods: how many of them are in each state (`DemandState`)."""
     counts: dict[str, int] = {}
-    for name in pods.pods:
-        state = demands.get(f"{pods.namespace}/{name}") or demands.get(name) or ""
+    for pod in pods:
+        state = demands.get(f"{pod.namespace}/{pod.name}") or demands.get(pod.name) or ""
         counts[state] = counts.get(state, 0) + 1
     return counts

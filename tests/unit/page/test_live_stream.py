@@ -1,11 +1,14 @@
 """Live parts: made when what they show has changed, and otherwise only as often as ages need it."""
 
 import asyncio
+import contextlib
 import logging
+from dataclasses import replace
 
 import pytest
 
 from autoscaler.page import live_stream
+from autoscaler.page.answers import MOST_MADE_AT_ONCE, ViewerTurns
 from autoscaler.page.live_stream import LiveHub, Topic
 from autoscaler.page.page_metrics import PageMetrics
 from autoscaler.views.documents import EVERYTHING
@@ -21,8 +24,10 @@ class Stage:
     def __init__(self):
         self.source = FixedSource(demo_documents())
         self.shown, self.made, self.asked = (object(),), 0, asyncio.Queue()
-        self.metrics = PageMetrics()
-        self.hub = LiveHub(self.source, self.render, self.read, most_viewers=9, record=self.metrics.record_part)
+        self.metrics, self.turns = PageMetrics(), ViewerTurns()
+        self.hub = LiveHub(
+            self.source, self.render, self.read, most_viewers=9, turns=self.turns, record=self.metrics.record_part
+        )
         self.metrics.watch(lambda: self.hub.viewers, lambda: self.hub.topics)
 
     async def render(self, topic):
@@ -61,6 +66,19 @@ async def test_a_change_of_what_it_does_not_show_makes_no_part(stage):
         assert await part.newer_than(1, BUDGET_S) == 2
         assert (stage.made, part.html) == (2, "part 2")
         assert part.event == b"id: 2\nevent: part\ndata: part 2\n\n"
+
+
+async def test_a_viewer_without_a_turn_keeps_no_other_from_its_part(stage):
+    """Streams of one viewer are made at its own expense."""
+    async with contextlib.AsyncExitStack() as taken:
+        for _ in range(MOST_MADE_AT_ONCE):
+            await taken.enter_async_context(stage.turns.turn("greedy"))
+        other = replace(TOPIC, page="waiting")
+        with stage.hub.follow(TOPIC, "greedy") as late, stage.hub.follow(other, "viewer") as part:
+            assert await part.newer_than(0, BUDGET_S) == 1
+            assert late.number == 0
+            await taken.aclose()
+            assert await late.newer_than(0, BUDGET_S) == 1
 
 
 async def test_what_is_not_known_to_be_the_same_is_made_anew(stage):

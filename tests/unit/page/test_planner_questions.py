@@ -96,6 +96,14 @@ async def test_a_source_that_cannot_answer_leaves_the_rest_of_the_page(questions
     assert (await questions.what_if(WhatIfChanges())).problem == "the API server does not answer"
 
 
+async def test_a_planner_that_is_busy_leaves_the_rest_of_the_page(questions_about, monkeypatch):
+    """What nobody asked for is left out, and the page is no error."""
+    monkeypatch.setattr("autoscaler.page.planner_questions.MOST_WAITING", 0)
+    questions = questions_about(FixedSource(demo_documents(), snapshot=snapshot_of_job()), Clock())
+    assert (await questions.outlook()).jobs == {}
+    assert "Too many questions wait" in (await questions.why(job_view(job("digits-b")))).problem
+
+
 async def test_many_questions_leave_few_answers(questions_about):
     """Addresses that a viewer makes up do not fill the memory."""
     questions = questions_about(FixedSource(demo_documents(), snapshot=snapshot_of_job()), Clock())

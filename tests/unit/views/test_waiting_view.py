@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from autoscaler.clusters.kubernetes.objects.fields import to_time
-from autoscaler.views.waiting_view import MOST_SHOWN, states_of, waiting_view
+from autoscaler.views.pod_view import all_pods
+from autoscaler.views.waiting_view import MOST_SHOWN, pods_without_node, states_of, waiting_view
 from tests.harness.page_cluster import NOW_S, condition, demo_documents, job
 
 
@@ -60,5 +61,20 @@ def test_a_job_at_its_maximum_or_pinned_wants_no_more():
 def test_web_pods_without_a_node_are_counted_by_what_is_done_for_them():
     (found,) = waiting_view(demo_documents()).pods
     assert (found.owner, found.count, NOW_S - found.since_s) == ("team/web", 1, 8)
-    assert states_of(found, {"team/web-abc-9": "ShrunkFor"}) == {"ShrunkFor": 1}
-    assert states_of(found, {"web-abc-9": "ShrunkFor"}) == {"ShrunkFor": 1}
+    assert states_in({"team/web-abc-9": "ShrunkFor"}) == {("team", "team/web"): {"ShrunkFor": 1}}
+    assert states_in({"web-abc-9": "ShrunkFor"}) == {("team", "team/web"): {"ShrunkFor": 1}}
+
+
+def test_each_pod_without_a_node_is_in_a_state_however_many_names_are_shown():
+    waiting = next(raw for raw in demo_documents().pods if raw["metadata"]["name"] == "web-abc-9")
+    few = MOST_SHOWN + 5
+    pods = tuple({**waiting, "metadata": waiting["metadata"] | {"name": f"web-abc-{n}"}} for n in range(few))
+    documents = replace(demo_documents(), pods=pods)
+    (found,) = waiting_view(documents).pods
+    assert (len(found.pods), found.count) == (MOST_SHOWN, few)
+    assert states_in({}, documents) == {("team", "team/web"): {"": few}}
+
+
+def states_in(demands, documents=None):
+    found = pods_without_node(all_pods(demo_documents() if documents is None else documents))
+    return {key: states_of(pods, demands) for key, pods in found.items()}
