@@ -163,7 +163,7 @@ def _gpus_of(report: NodeGpuReport, now_s: float, disputed: Container[str]) -> l
 
 
 def _card_of(gpu: GpuReport) -> str:
-    """The whole GPU, whose power each of its instances reports: `nvidia0` of `nvidia0/gi1`."""
+    """The whole GPU, whose power each of its instances reports: nvidia0 of nvidia0/gi1."""
     return gpu.name.partition("/")[0] or gpu.uuid
 
 
