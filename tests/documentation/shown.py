@@ -65,12 +65,16 @@ def shown_commands() -> list[Command]:
     return list(dict.fromkeys(found))
 
 
+def shown_spans() -> list[tuple[str, str]]:
+    """(page, text) of each span in a sentence, in the order of the pages."""
+    return [(_name(path), span) for path in _paths(PAGES) for span in _SPAN.findall(_without_fences(path))]
+
+
 def shown_options() -> list[tuple[str, tuple[str, ...]]]:
     """(page, words) of each span that begins with an option: `--on kubernetes`."""
     found = [
-        (_name(path), tuple(shlex.split(span)))
-        for path in _paths(PAGES)
-        for span in _SPAN.findall(_without_fences(path))
+        (page, tuple(shlex.split(span)))
+        for page, span in shown_spans()
         if re.match(r"--?[a-z]", span) and "..." not in span
     ]
     return list(dict.fromkeys(found))
