@@ -34,6 +34,14 @@ def deepest(words):
     return command, context, left
 
 
+def paths_of(command, above=()):
+    """The words of each command below this one."""
+    for name, inner in sorted(command.commands.items()):
+        yield (*above, name)
+        if isinstance(inner, click.Group):
+            yield from paths_of(inner, (*above, name))
+
+
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
     """A folder with no runs and with the files that commands name, and no cluster."""
@@ -117,6 +125,18 @@ def test_the_help_shows_what_works(nowhere, monkeypatch):
     assert sides
     (on,) = {option.name: option for option in options_of(edl) if "--on" in option.opts}.values()
     assert all(_takes(on, side) for side in sides)
+
+
+@pytest.mark.parametrize("path", list(paths_of(edl)), ids=" ".join)
+def test_the_examples_of_each_help_parse(path, nowhere):
+    """The command of a line is that of the help, and takes its options."""
+    shown, _, _ = deepest(path)
+    lines = re.findall(r"^ *(edl .*?)(?: +\| .*)?(?:   +.*)?$", (shown.help or "").partition("\b")[2], re.MULTILINE)
+    for line in lines:
+        (command,) = parse_line(line, page=" ".join(path))
+        found, context, left = deepest(words_of_edl(command))
+        assert found is shown or isinstance(shown, click.Group)
+        found.make_context(found.name, left, parent=context)
 
 
 def test_a_choice_is_typed_as_it_is_shown():

@@ -25,10 +25,12 @@ def version() -> None:
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script for a shell.
+    """Print the completion script for a shell, to be read where the shell starts.
 
     \b
-    eval "$(edl completion bash)"
+    eval "$(edl completion bash)"    in ~/.bashrc
+    eval "$(edl completion zsh)"     in ~/.zshrc, after compinit
+    edl completion fish | source     in ~/.config/fish/config.fish
     """  # noqa: D301 - click keeps the lines after this mark as they are
     from click.shell_completion import get_completion_class  # noqa: PLC0415 - rarely needed
 
