@@ -67,7 +67,8 @@ class JobHandle:
                 return _read_status(json.loads(self._ask("get", "-o", "json")))
             except JobFailedError:  # the run ends this very moment
                 self._launch.wait(_END_S)
-        return LaunchStatus(state=self._launch.state)
+        ended = self._launch
+        return LaunchStatus(state=ended.state, committed=ended.committed, samples=ended.samples)
 
     def wait(self, timeout: float | None = None) -> str:
         """Wait for the end: Completed, Failed, or Stopped.  Raises TimeoutError after `timeout` seconds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -47,8 +48,17 @@ def launch_function(
             raise UsageError(f"launch: env has {variable!r}: a name has no space and no =, a value no zero byte")
         words += ["--env", variable]  # every user can read a command line, so it has no values
     words += [] if has_etcd else ["--no-etcd"]
+    _check_arguments(function, given, named)
     job = name or re.sub(r"[^a-z0-9]+", "-", function.__name__.lower()).strip("-") or "function"
     return JobHandle(job, LaunchProcess(job, reference, given, named, words, variables=variables))
+
+
+def _check_arguments(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Raises UsageError for a call that could only fail, which trainers would tell after their starts."""
+    try:
+        inspect.signature(function, follow_wrapped=False).bind(*args, **kwargs)
+    except TypeError as error:
+        raise UsageError(f"launch: {function.__qualname__} cannot take these args and kwargs: {error}") from None
 
 
 def _range(name: str, count: object) -> str:

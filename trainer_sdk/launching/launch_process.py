@@ -34,7 +34,8 @@ class LaunchProcess:
     """The process, in a session of its own: Ctrl-C is for the caller, who may go on.
 
     `run_folder`: empty until the run stands.  Once the process is over: `state` is Completed, Failed or Stopped,
-    `message` the reason, and `answers` what trainers left, by number.
+    `message` the reason, `committed` of `samples` what its last checkpoint has, and `answers` what trainers left, by
+    number.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class LaunchProcess:
         """Raises UsageError, OSError or ValueError; then nothing runs, and no folder is left."""
         self.run_folder = ""
         self.state, self.message = "Failed", ""
+        self.committed, self.samples = 0, 0
         self.answers: dict[int, dict[str, Any]] = {}
         self._name = name
         self._is_started, self._is_over = Event(), Event()
@@ -117,6 +119,8 @@ class LaunchProcess:
             state = line["jobs"].get(self._name, "")
             self.state = state if state in _OVER else "Stopped"
             self.message = line.get("messages", {}).get(self._name, "")
+            counts = line.get("samples", {}).get(self._name, {})
+            self.committed, self.samples = counts.get("committed", 0), counts.get("total", 0)
         elif "run" in line:
             self.run_folder = line["run"]
             self._is_started.set()
@@ -124,7 +128,10 @@ class LaunchProcess:
     def _read_results(self, code: int) -> None:
         """Take what trainers and the command left in the private folder.  Raises OSError or ValueError."""
         errors = (self._private / "errors").read_text(encoding="utf-8", errors="replace").strip()
-        self.message = self.message or errors.removeprefix("edl: ") or f"edl launch ended with {code}"
+        if errors.startswith("Usage: "):  # of the command line, which its caller has not written
+            errors = errors.rpartition("\nError: ")[2]
+        ended = "it was stopped before its end" if self.state == "Stopped" else f"edl launch ended with {code}"
+        self.message = self.message or errors.removeprefix("edl: ") or ended
         for file in sorted(self._private.glob("result-*.json")):
             number = int(file.stem.partition("-")[2])
             self.answers[number] = json.loads(file.read_text(encoding="utf-8"))

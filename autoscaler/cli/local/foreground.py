@@ -24,6 +24,7 @@ from autoscaler.clusters.local.run_files.run_journal import RunEvent
 from autoscaler.jobs.lifecycle import JobEnding
 from autoscaler.local_run.local_run import LocalRun
 from autoscaler.local_run.run_settings import RunSettings
+from autoscaler.local_run.run_snapshot import RunSnapshot
 from autoscaler.manifests.api_types import Manifests
 from master.api.host.log_lines import PlainFormatter, escape_controls
 
@@ -81,8 +82,8 @@ async def run_in_foreground(
                 async with _background_task(run, background):
                     code, why = await _wait_for_end(run, stop, duration_s, stays=stays or not manifests.jobs)
                 await _leave(run, kill, why)
-        outcome = run.outcomes()
-    _print_end(run, output, outcome)
+        outcome, last = run.outcomes(), run.snapshot()
+    _print_end(run, output, outcome, last)
     return code
 
 
@@ -255,10 +256,16 @@ def _print_event(event: RunEvent, show: RunOutput, stop: StopRequest) -> None:
         stop.make("nobody reads its output any more")
 
 
-def _print_end(run: LocalRun, show: RunOutput, outcome: dict[str, str]) -> None:
+def _print_end(run: LocalRun, show: RunOutput, outcome: dict[str, str], last: RunSnapshot) -> None:
     if show is RunOutput.JSON:
         messages = {name: message for name in outcome if (message := _message_of(run, name))}
-        _try_print(json.dumps({"jobs": outcome, "messages": messages, "run": str(run.folder.root)}))
+        samples = {
+            job.name: {"committed": job.progress.committed, "total": job.progress.total}
+            for job in last.jobs
+            if job.progress is not None
+        }
+        end = {"jobs": outcome, "messages": messages, "samples": samples, "run": str(run.folder.root)}
+        _try_print(json.dumps(end))
         return
     for name, ending in outcome.items():
         message = _message_of(run, name)

@@ -121,7 +121,9 @@ def test_a_function_runs_is_resized_and_returns(module, tmp_path):
             "the one that left is not among them"
         )
         assert "trained" in job.logs(min(results))
-        assert job.status().state == "Completed"
+        ended = job.status()
+        assert ended.state == "Completed"
+        assert ended.committed == ended.samples > 0
 
 
 def test_a_job_is_stopped(module, tmp_path):
@@ -131,7 +133,7 @@ def test_a_job_is_stopped(module, tmp_path):
     job = launch(module.train, 50, str(hold))
     wait_until(lambda: job.status().state == "Running", "its trainer")
     assert job.stop() == "Stopped"
-    with pytest.raises(edl.JobFailedError, match="Stopped"):
+    with pytest.raises(edl.JobFailedError, match=r"Stopped: it was stopped before its end$"):
         job.result()
     assert job.stop() == "Stopped"
 
@@ -185,12 +187,15 @@ def test_variables_that_cannot_be_are_refused(module, env):
 def test_parameters_of_the_group_are_options_of_the_command(module, options, told):
     """They say and refuse what `--group`, `--global-batch` and `--sizes` do."""
     with pytest.raises(edl.UsageError, match=told):
-        edl.launch(module.train, **options)
+        edl.launch(module.train, (10,), **options)
 
 
 def test_what_the_command_refuses_is_raised(module):
+    """Without the usage of a command line that the caller has not written."""
     with pytest.raises(edl.UsageError, match="--cpu: 'much'"):
-        edl.launch(module.train, cpu="much")
+        edl.launch(module.train, (10,), cpu="much")
+    with pytest.raises(edl.UsageError, match=r"^launch: Invalid value for '--trainers': '2:1'"):
+        edl.launch(module.train, (10,), trainers=(2, 1))
 
 
 def test_a_function_of_a_started_script_is_launched(tmp_path):

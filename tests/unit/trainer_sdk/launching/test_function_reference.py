@@ -145,6 +145,20 @@ def test_a_wrong_range_is_refused_before_anything_starts(trainers):
         edl.launch(math_like, trainers=trainers)
 
 
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ({}, "missing a required argument: 'value'"),
+        ({"args": [1, 2]}, "too many positional arguments"),
+        ({"args": [1], "kwargs": {"epoch": 3}}, "keyword argument 'epoch'"),
+    ],
+)
+def test_arguments_that_the_function_does_not_take_are_refused_before_anything_starts(call, told):
+    """Its trainers would fail by them one after the other, each after its start."""
+    with pytest.raises(edl.UsageError, match=told):
+        edl.launch(math_like, **call)
+
+
 def test_a_launch_within_a_trainer_is_refused(monkeypatch):
     """Otherwise a script without the usual guard would launch itself again in each trainer."""
     monkeypatch.setenv("EDL_MASTER", "unix:/x")
