@@ -14,6 +14,7 @@ from autoscaler.page.drawings.words import plain, shortened
 from autoscaler.quantities import format_cpu, format_memory
 from autoscaler.views.phrases import format_age
 from autoscaler.views.remaining_time import format_remaining
+from autoscaler.views.reported_metrics import format_metric
 
 LIVE: str = "live"
 """The block of a template that is replaced when something has changed."""
@@ -42,6 +43,7 @@ def environment() -> Environment:
         "short": shortened,
         "cpu": format_cpu,
         "memory": format_memory,
+        "metric": format_metric,
     }
     return made
 

@@ -25,6 +25,7 @@ from autoscaler.views.documents import ClusterDocuments
 from autoscaler.views.object_states import holding_conditions, job_message
 from autoscaler.views.pod_view import PodView
 from autoscaler.views.remaining_time import percent_of, remaining_of, work_of
+from autoscaler.views.reported_metrics import MetricView, reported_metrics
 from autoscaler.views.throughput import ThroughputView, throughput_of
 from autoscaler.views.view_memo import ViewMemo
 
@@ -102,7 +103,7 @@ class JobView:
     """One job.  `is_reconciled`: the operator has seen it; before that nothing else is known.
 
     `reason` and `message`: why the job has its size, or is not running; `since_s`: since when that holds;
-    `standstill_since_s`: since when no trainer takes part, though it trains.
+    `standstill_since_s`: since when no trainer takes part, though it trains; `metrics`: what its script reported last.
     """
 
     namespace: str
@@ -135,6 +136,7 @@ class JobView:
     backoff_limit: int
     checkpoint_uri: str
     progress: ProgressView | None
+    metrics: tuple[MetricView, ...]
     throughput: ThroughputView | None
     resizes: tuple[ResizeView, ...]
 
@@ -221,6 +223,7 @@ def job_view(job: Raw) -> JobView:
         backoff_limit=integer(job, "spec", "runPolicy", "backoffLimit", default=6),
         checkpoint_uri=text(job, "spec", "checkpoint", "uri"),
         progress=_progress(job),
+        metrics=reported_metrics(job),
         throughput=throughput_of(job),
         resizes=tuple(_resize(one) for one in parts(status, "resizes")),
     )

@@ -56,10 +56,3 @@ def job_message(job: Raw) -> str:
 def holding_conditions(job: Raw) -> tuple[str, ...]:
     """Conditions of a job that hold, of those that people are told of."""
     return tuple(one for one in SHOWN_CONDITIONS if condition_of(job, one).get("status") == "True")
-
-
-def job_metrics(job: Raw) -> str:
-    """What the script reported by `Session.report`, as `accuracy=0.97, loss=0.12`; empty: nothing."""
-    told = part(job, "status", "progress", "metrics")
-    numbers = {name: value for name, value in told.items() if isinstance(value, int | float)}
-    return ", ".join(f"{name}={value:.3g}" for name, value in sorted(numbers.items()))

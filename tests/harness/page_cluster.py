@@ -259,7 +259,7 @@ def demo_documents():
                 low=2,
                 servers=1,
                 message="no node has free capacity for one more trainer",
-                progress=progress("62.0%"),
+                progress=progress("62.0%", metrics={"loss": 0.217, "accuracy": 0.934}),
                 status={
                     "throughput": {
                         "setting": "s",

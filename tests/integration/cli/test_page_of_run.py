@@ -61,6 +61,8 @@ def test_sizes_and_progress_of_jobs_are_those_of_get(run):
         assert shown["leader"] == status["master"].get("leader", "")
         assert shown["failures"] == status["failures"]
         assert shown["share"] == status["share"]
+        metrics = {one["name"]: one["value"] for one in shown["metrics"]}
+        assert metrics == status.get("progress", {}).get("metrics", {})
         remaining = status.get("progress", {}).get("remaining", {})
         names = {"trainers": "trainers", "seconds": "seconds", "shortest_s": "shortestSeconds"}
         told_remaining = (shown["progress"] or {}).get("remaining") or {}

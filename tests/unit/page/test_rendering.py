@@ -26,6 +26,7 @@ from tests.harness.page_cluster import (
     line,
     node,
     pod,
+    progress,
     resize,
     snapshot_of_job,
 )
@@ -41,6 +42,9 @@ HOSTILE = (
     "a/b?c=d#e&f%2e%00",
     "\u65e5\u672c\u200f\u05e2\u05d1",
 )
+
+
+DIGITS_A = {"namespace": "team", "name": "digits-a"}
 
 
 class Elements(HTMLParser):
@@ -75,6 +79,7 @@ def hostile_documents(name):
                 message=name,
                 reason=name,
                 conditions=[condition("Degraded", reason=name, message=name)],
+                progress=progress(metrics={name: 1.0}),
                 resizes=[resize(1, 2, cause=name, message=name)],
             ),
         ),
@@ -136,6 +141,20 @@ async def test_names_of_others_are_text_alone(page, name):
     links = [attrs[at] for _, attrs in found.found for at in ("href", "action") if at in attrs]
     assert [one for one in links if not one.startswith("/") or one.startswith("//")] == ["#content"]
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", html.replace("\n", ""))
+
+
+async def test_a_job_s_page_shows_what_its_script_reported():
+    """Name and last value of each metric, and of which step; nothing where the script reports nothing."""
+    page = next(one for one in PAGES if one.name == "job")
+    html = await shown(page, FixedSource(demo_documents()), arguments=DIGITS_A)
+    assert re.findall(r"<dt><bdi>(.*)</bdi></dt><dd>(.*)</dd>", html) == [("accuracy", "0.934"), ("loss", "0.217")]
+    told = progress(step=1_234, steps=5_000, metrics={"<b>loss</b>": 12_300.0})
+    documents = replace(demo_documents(), jobs=(job("digits-a", progress=told),))
+    html = await shown(page, FixedSource(documents), arguments=DIGITS_A)
+    assert "<dt><bdi>&lt;b&gt;loss&lt;/b&gt;</bdi></dt><dd>12300</dd>" in html
+    assert "the mean over its trainers, by step 1,234." in html
+    silent = replace(demo_documents(), jobs=(job("digits-a"),))
+    assert "Metrics" not in await shown(page, FixedSource(silent), arguments=DIGITS_A)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

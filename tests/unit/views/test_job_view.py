@@ -1,7 +1,10 @@
 """A job as people see it: every field is that of its document."""
 
+import math
+
 from autoscaler.clusters.kubernetes.objects.fields import to_time
 from autoscaler.views.job_view import job_view, job_views
+from autoscaler.views.reported_metrics import MOST_METRICS, MetricView
 from tests.harness.page_cluster import NOW_S, condition, demo_documents, job, progress
 
 
@@ -53,6 +56,16 @@ def test_throughput_has_the_measured_points_and_the_knee():
     assert found is not None
     assert found.measured == ((1, 400.0), (2, 760.0), (3, 1050.0))
     assert (found.now, found.knee) == (3, 5)
+
+
+def test_metrics_are_those_of_the_status_by_name():
+    """What `Session.report` was given last; no number, no metric, and of too many the first."""
+    told = {"loss": 0.123, "accuracy": 1, "odd": "high", "is_good": True, "nan": math.nan}
+    found = job_view(job("x", progress={"metrics": told})).metrics  # a script may report before it declares data
+    assert found == (MetricView(name="accuracy", value=1), MetricView(name="loss", value=0.123))
+    many = {f"metric-{number:03}": number for number in range(100)}
+    assert len(job_view(job("x", progress={"metrics": many})).metrics) == MOST_METRICS
+    assert job_view(job("x", progress={"metrics": ["loss"]})).metrics == ()
 
 
 def test_a_status_of_wrong_types_is_read_as_empty():
