@@ -56,13 +56,19 @@ class WaitingView:
 def waiting_view(documents: ClusterDocuments, queue: Sequence[str] = ()) -> WaitingView:
     """Return who waits, those first who come first.
 
-    `queue`: jobs as a plan has them in its order (`Plan.queue`), by NAMESPACE/NAME or in a run by name.  Others follow
-    by priority and then by how long they wait: that is not the planner's order, and they have no position.
+    `queue`: jobs as a plan made now has them in its order (`Plan.queue`), by NAMESPACE/NAME or in a run by name.
+    Without one the positions are those that the operator wrote into statuses after its last plan.  Others follow by
+    priority and then by how long they wait: that is not the planner's order, and they have no position.
     """
     places = {name: place for place, name in enumerate(queue, start=1)}
     priorities = {key_of(raw): integer(raw, "status", "priority") for raw in documents.jobs}
+    told = {} if queue else {key_of(raw): integer(raw, "status", "queuePosition") for raw in documents.jobs}
     jobs = [job for job in job_views(documents) if not job.ending and "Suspended" not in job.conditions]
-    positions = {job.key: places.get(job.key, places.get(job.name)) for job in jobs if job.is_waiting}
+    positions = {
+        job.key: places.get(job.key, places.get(job.name)) or told.get(job.key) or None
+        for job in jobs
+        if job.is_waiting
+    }
     starting = sorted(
         (job for job in jobs if job.is_waiting),
         key=lambda job: (positions[job.key] or inf, -priorities[job.key], _since(job), job.key),

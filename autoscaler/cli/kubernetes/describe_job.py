@@ -40,6 +40,8 @@ def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
         return
     since_s = unix_s(text(status, "waitingSince"))
     waits = "" if since_s is None else f", has waited for free capacity for {format_age(max(0.0, now_s - since_s))}"
+    if position := integer(status, "queuePosition"):
+        waits += f", number {position:,} of those that wait"
     yield "State", f"{', '.join(holding_conditions(job)) or 'waiting'}; {age} old{waits}"
     yield (
         "Trainers",

@@ -37,6 +37,7 @@ from autoscaler.operator.status.status_inputs import (
     add_resize,
     causes_text,
     deserves_event,
+    queue_positions,
     reason_of,
 )
 from autoscaler.operator.store.event_recorder import JobEvent
@@ -70,6 +71,7 @@ class JobReporter:
         self._drains = drains
         self._metrics = metrics
         self._observed = ObservedPlanner(policy)
+        self._queued: frozenset[JobName] = frozenset()  # jobs with a position
 
     def handle_pass(self, done: LoopPass) -> None:
         """Handle one pass of the loop.  Never blocks."""
@@ -88,6 +90,7 @@ class JobReporter:
         for decision in done.plan.decisions:
             with self._store.errors.isolate(decision.job, GuardedTask.REPORT):
                 self._report_decision(decision)
+        self._report_positions(queue_positions(done.plan))
         for job, applied in _by_job(done.applied).items():
             with self._store.errors.isolate(job, GuardedTask.REPORT_WRITES):
                 self._report_writes(job, applied)
@@ -141,6 +144,15 @@ class JobReporter:
         self._metrics.count_decision(decision.reason.value)
         if deserves_event(decision):
             self._emit(decision.job, JobEvent(reason=decision.reason, message=decision.message))
+
+    def _report_positions(self, positions: Mapping[JobName, int]) -> None:
+        """Keep the position of each job that waits, and none of those that do not any more."""
+        for job in self._queued | positions.keys():
+            report = self._store.plan_reports.get(job)
+            if report is not None and report.queue_position != positions.get(job):
+                self._store.plan_reports[job] = replace(report, queue_position=positions.get(job))
+                self._store.to_write_status.add(job)
+        self._queued = frozenset(positions)
 
     def _report_writes(self, job: JobName, applied: list[tuple[Action, WriteOutcome]]) -> None:
         done = [action for action, outcome in applied if outcome.result is WriteResult.DONE]

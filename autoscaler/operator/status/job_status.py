@@ -57,6 +57,8 @@ def status_of(inputs: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
         status["priority"] = inputs.priority
     if inputs.plan_report.decision is not None:
         status["share"] = f"{inputs.plan_report.decision.share:.3f}"
+    if inputs.plan_report.queue_position is not None and record.life.stage is LifeStage.ACTIVE:
+        status["queuePosition"] = inputs.plan_report.queue_position
     if record.progress is not None:
         status["progress"] = _progress(record, offset_s) | _remaining(inputs)
     elif (standing_progress := inputs.previous.get("progress")) is not None:
@@ -101,12 +103,12 @@ def is_over(inputs: StatusInputs) -> bool:
 
 
 def differs_only_in_progress(one: RawRead, other: RawRead) -> bool:
-    """True if two statuses differ only in progress: of training, and of moves of buckets."""
+    """True if two statuses differ only in progress: of training, of moves of buckets, and in the queue."""
     return _less_progress(one) == _less_progress(other)
 
 
 def _less_progress(status: RawRead) -> RawRead:
-    rest = {name: value for name, value in status.items() if name != "progress"}
+    rest = {name: value for name, value in status.items() if name not in {"progress", "queuePosition"}}
     servers = {name: value for name, value in part(status, "servers").items() if name != "movingBuckets"}
     return rest | {"servers": servers}
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 from autoscaler.clusters.kubernetes.gangs.start_backoff import StartBackoff
 from autoscaler.clusters.kubernetes.objects.fields import Raw
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
-from autoscaler.domain import Bottleneck, Cause, Decision, Reason, Role
+from autoscaler.domain import Bottleneck, Cause, Decision, JobName, Plan, Reason, Role
 from autoscaler.jobs.idle_report import ALL_WORK, IdleReport
 from autoscaler.jobs.training_health import MasterReport
 from autoscaler.operator.job.job_pods import active_pods_by_role, has_consistent_name
@@ -59,11 +60,24 @@ class WriteRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReport:
-    """Planner's report on one job."""
+    """Planner's report on one job.  `queue_position`: its place among the jobs that wait for their start, from 1; None:
+    it does not wait, or is not among the first (`queue_positions`)."""
 
     decision: Decision | None = None
+    queue_position: int | None = None
     refusal: WriteRefusal | None = None
     resizes: tuple[ResizeRecord, ...] = ()
+
+
+MOST_POSITIONS: Final = 100
+"""Jobs whose position is told: each job that starts moves all behind it, and each of these is a write."""
+
+
+def queue_positions(plan: Plan) -> Mapping[JobName, int]:
+    """Return the positions of the first `MOST_POSITIONS` jobs that the plan leaves waiting for their start."""
+    starting = {decision.job for decision in plan.decisions if decision.reason is Reason.STARTED}
+    waiting = (job for job in plan.queue if job not in starting)
+    return {job: position for position, job in enumerate(islice(waiting, MOST_POSITIONS), start=1)}
 
 
 def deserves_event(decision: Decision) -> bool:

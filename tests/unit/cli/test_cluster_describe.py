@@ -113,6 +113,7 @@ def test_describe_says_for_how_long_a_job_has_waited():
     """As its operators kept it; suspended time is not in it."""
     for told, words in (
         ({"waitingSince": "2026-01-02T03:03:05Z"}, ", has waited for free capacity for "),
+        ({"waitingSince": "2026-01-02T03:03:05Z", "queuePosition": 3}, ", number 3 of those that wait\n"),
         ({}, " old\n"),
     ):
         with stage() as (made, place):

@@ -8,8 +8,8 @@ from autoscaler.views.waiting_view import MOST_SHOWN, pods_without_node, states_
 from tests.harness.page_cluster import NOW_S, condition, demo_documents, job
 
 
-def waiting(name, *, priority=0, age_s=60):
-    status = {"waitingSince": to_time(NOW_S - age_s), "priority": priority}
+def waiting(name, *, priority=0, age_s=60, **status):
+    status |= {"waitingSince": to_time(NOW_S - age_s), "priority": priority}
     return job(name, ready=0, target=0, status=status)
 
 
@@ -22,8 +22,24 @@ def test_the_position_is_the_planner_s():
         assert [(one.position, one.job.name) for one in found.starting] == [(1, "urgent"), (2, "late"), (3, "early")]
 
 
+def test_without_a_plan_of_its_own_the_page_has_the_positions_of_the_operator_s():
+    """Which stand in the statuses: a page that plans for nobody shows them too, and a viewer of a part those there."""
+    jobs = (
+        waiting("last", age_s=99),
+        waiting("third", queuePosition=3),
+        waiting("odd", queuePosition="2", age_s=98),
+        waiting("first", queuePosition=1, age_s=5),
+    )
+    documents = replace(demo_documents(), jobs=jobs)
+    found = [(one.position, one.job.name) for one in waiting_view(documents).starting]
+    assert found == [(1, "first"), (3, "third"), (None, "last"), (None, "odd")]
+    newer = waiting_view(documents, ("team/third", "team/first")).starting
+    assert [(one.position, one.job.name) for one in newer[:2]] == [(1, "third"), (2, "first")]
+    assert [one.position for one in newer[2:]] == [None, None]
+
+
 def test_without_a_plan_there_is_no_position():
-    """A viewer of one namespace, say, who does not see who else waits."""
+    """An operator that writes none, say."""
     jobs = (waiting("late", age_s=10), waiting("early", age_s=90), waiting("urgent", priority=1_000, age_s=1))
     documents = replace(demo_documents(), jobs=jobs)
     found = waiting_view(documents)

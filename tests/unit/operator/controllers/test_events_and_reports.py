@@ -19,7 +19,7 @@ from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.process.kopf_handlers import MemoryDiffBase, edit_of, make_registry, make_settings
 from autoscaler.operator.process.probes import STUCK_AFTER_S, OperatorState
 from autoscaler.operator.status.event_series import WRITE_EVERY_S
-from autoscaler.operator.status.status_inputs import ResizeAuthor
+from autoscaler.operator.status.status_inputs import MOST_POSITIONS, ResizeAuthor, queue_positions
 from autoscaler.operator.store.event_recorder import BURST, ONE_MORE_EVERY_S, EventRecorder, JobEvent
 from tests.unit.clusters.kubernetes.raw_objects import kube_job
 from tests.unit.operator.bench import JOB, OperatorBench, write_events
@@ -203,6 +203,40 @@ def test_a_decision_is_counted_once():
         made.report(passed(decided=decision(reason=reason)))
     assert 'edl_decisions_total{reason="Grown"} 1.0' in text(metrics)
     assert 'edl_decisions_total{reason="Shrunk"} 1.0' in text(metrics)
+
+
+def test_the_queue_of_a_plan_is_the_position_of_each_job_in_it():
+    """Of those that still wait after the plan; it goes where a job starts or ends, and is told to no job twice."""
+    bench = OperatorBench()
+    made, store = JobReporter(bench.store, None, Metrics(), None), bench.store
+    made.report(LoopPass(plan=replace(queued("a", "b", "c"), queue=()), applied=()))
+    made.report(LoopPass(plan=queued("a", "b", "c", starting="a"), applied=()))
+    assert {name: store.plan_report_of(name).queue_position for name in "abc"} == {"a": None, "b": 1, "c": 2}
+    for name in "abc":
+        store.to_write_status.remove(name)
+    made.report(LoopPass(plan=queued("c", "b"), applied=()))
+    assert {name: store.plan_report_of(name).queue_position for name in "abc"} == {"a": None, "b": 2, "c": 1}
+    bench.now_s += 60.0
+    assert sorted(store.to_write_status.due()) == ["b", "c"]
+    made.forget("b")
+    made.report(LoopPass(plan=queued(), applied=()))
+    assert "b" not in store.plan_reports
+    assert store.plan_report_of("c").queue_position is None
+
+
+def test_of_a_long_queue_the_first_have_a_position():
+    """Each that starts moves all behind it, and each of these is a write."""
+    names = [f"job-{number:03}" for number in range(MOST_POSITIONS + 5)]
+    found = queue_positions(queued(*names))
+    assert list(found.items()) == [(name, at) for at, name in enumerate(names[:MOST_POSITIONS], start=1)]
+
+
+def queued(*names, starting=""):
+    """A plan that leaves all of these waiting but one."""
+    decisions = tuple(
+        replace(decision(reason=Reason.STARTED if name == starting else Reason.WAITING), job=name) for name in names
+    )
+    return Plan(revision=1, planned_at_s=0.0, decisions=decisions, queue=names)
 
 
 def test_a_shrink_is_a_resize_with_its_cause():

@@ -20,7 +20,7 @@ from autoscaler.operator.job.job_record import (
     next_reconcile_at_s,
 )
 from autoscaler.operator.status.conditions import ConditionType, false_condition, true_condition
-from autoscaler.operator.status.job_status import main_reason
+from autoscaler.operator.status.job_status import differs_only_in_progress, main_reason
 from autoscaler.operator.status.status_inputs import PlanReport, ResizeAuthor, ResizeRecord
 from autoscaler.throughput import CurveShape, FittedCurve
 from autoscaler.throughput.remaining_time import RemainingTime
@@ -123,6 +123,17 @@ def test_progress_shows_what_the_script_reported():
     many = replace(PROGRESS, metrics=tuple((f"m{number:02}", 1.0) for number in range(40)))
     shown = status(seen(*RUNNING, record={"progress": many, "progress_at_s": NOW_S}))["progress"]["metrics"]
     assert list(shown) == [f"m{number:02}" for number in range(16)]
+
+
+def test_a_job_that_waits_has_its_place_in_the_queue():
+    """A change of it alone is written seldom, as progress is."""
+    told = status(seen(plan_report=PlanReport(decision=decision(), queue_position=3)))
+    assert told["queuePosition"] == 3
+    moved = status(seen(plan_report=PlanReport(decision=decision(), queue_position=2)))
+    assert differs_only_in_progress(told, moved)
+    assert "queuePosition" not in status(seen())
+    over = seen(life=failed_life(), plan_report=PlanReport(decision=decision(), queue_position=3))
+    assert "queuePosition" not in status(over)
 
 
 def failed_life():
