@@ -18,6 +18,7 @@ from autoscaler.planner.placement.node_choice import node_with_least_deficit
 from autoscaler.planner.sharing.elastic_servers import servers_wanted
 from autoscaler.planner.sharing.growth_queue import CAPACITY_BOTTLENECKS, step_of
 from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.shapes import unit_of
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 NODES_NAMED_FROM: Final = 8  # nodes searched for one whose surplus is all of other jobs
@@ -136,7 +137,7 @@ def name_shortages(copy: WorkingCopy) -> None:
                     job.block(last.bottleneck, last.message)
                     continue
             if not job.message:
-                job.block(Bottleneck.NODE_FIT, nearest_node(copy, shape))
+                job.block(Bottleneck.NODE_FIT, nearest_node(copy, unit_shape(copy, job)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,8 +188,17 @@ def shortage_text(job: PlannedJob, holders: Sequence[PlannedJob]) -> ShortageTex
     return ShortageText(holders, (step, priority), Bottleneck.FAIR_SHARE, message)
 
 
+def unit_shape(copy: WorkingCopy, job: PlannedJob) -> int:
+    """Return the shape of what comes to a node together: of one trainer, or of `perNode` of them."""
+    trainer = job.spec.trainer
+    return job.shapes[Role.TRAINER] if trainer.per_node == 1 else copy.shapes.number(unit_of(trainer))
+
+
 def nearest_node(copy: WorkingCopy, shape: int) -> str:
-    """Return what is missing for one more trainer on the node with the smallest deficit, as text."""
+    """Return what is missing for one more of this shape on the node with the smallest deficit, as text.
+
+    Nothing is missing where pods leave that this plan takes at its end, such as those that make up no allowed size.
+    """
     at = node_with_least_deficit(copy, shape)
     if at is None:
         return "no open node accepts its trainers"

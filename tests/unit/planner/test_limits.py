@@ -132,6 +132,12 @@ def test_trainers_of_whole_nodes_stand_so_many_to_a_node():
     assert decision(driver.plan(), "j").bottleneck is Bottleneck.NODE_FIT
 
 
+def test_what_trainers_of_whole_nodes_lack_is_told_for_as_many_as_come_together():
+    """There is room for one, and two come: the sentence had a hole where the amount was to stand."""
+    driver = settled([node("a", 3_000)], [whole("j")])
+    assert decision(driver.plan(), "j").message == "could grow with 2 cpu free on one node; a has 1"
+
+
 def test_gang_of_whole_nodes_needs_whole_nodes():
     """Four cores on four nodes hold no pair."""
     driver = settled([node(name, 1_000) for name in "abcd"], [whole("j")])

@@ -63,6 +63,16 @@ def test_trainer_that_makes_up_no_size_leaves():
     assert (action.pod, action.cause, action.beneficiary) == ("j-trainer-3", Cause.STEP, "spec.trainer.sizes")
 
 
+def test_room_that_such_a_trainer_leaves_is_told_to_who_lacks_it():
+    """Shares were divided before it left: nothing is missing on that node, and the sentence had a hole there."""
+    driver = settled([node("a", 6_000)], [listed("j", 1, 3, 5), job("b")])
+    driver.cluster.lose("j-trainer-2")
+    driver.cluster.put(node("a", 5_000))
+    made = driver.plan()
+    assert [action.cause for action in made.actions] == [Cause.STEP]
+    assert decision(made, "b").message == "could grow on a once the pods that leave it have left"
+
+
 def test_another_size_on_the_list_is_an_answer():
     """Between the size that it has and the next one: the largest that fits."""
     found = answers(at_rest([node("n", 6_000)], [listed("a", 1, 2, 4, 8)]))
