@@ -31,7 +31,6 @@ from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
 from autoscaler.errors import InvalidSpecError
 from autoscaler.page import page_server
 from autoscaler.page.page_app import PageApp, PageSettings
-from autoscaler.page.rendering import compile_templates
 from autoscaler.page.request_checks import LOOPBACK_HOSTS
 from master.api.host.http_pages import PROMETHEUS_TEXT, CachedPage, Page, listen_at, serving
 
@@ -82,7 +81,6 @@ async def run_page_process(settings: PageProcessSettings, read_snapshot: ReadSna
         viewers = await stack.enter_async_context(ViewerAccess(api, clock=time.monotonic, audiences=settings.audiences))
         source = ClusterSource(api, title=settings.title, read_snapshot=read_snapshot, namespaces=settings.namespaces)
         access = ClusterAccess(viewers, policy=settings.policy)
-        await asyncio.to_thread(compile_templates)
         history = None
         if settings.prometheus is not None:
             history = PrometheusHistory(settings.prometheus, settings.prometheus_labels, clock=time.monotonic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -31,6 +32,10 @@ MOST_LOCAL_CONNECTIONS: Final = 100
 """Every user of the machine can open them, and the run in the same process needs its descriptors: often 1,024."""
 
 BACKLOG: Final = 64
+
+SWITCH_S: Final = 0.0005
+"""Python's threads take turns of this length, not of 5 ms: an answer goes through the loop some hundred times, and
+each time waits for the turn of a thread that makes views to end."""
 
 
 @asynccontextmanager
@@ -64,8 +69,10 @@ async def serving(
 ) -> AsyncIterator[None]:
     """Serve the page on a socket inside the block, over HTTPS with `encryption`; open streams end with it.
 
-    `longest_header`: bytes of one header; `most_connections`: at a time.
+    `longest_header`: bytes of one header; `most_connections`: at a time.  From then on the threads of this process take
+    short turns (`SWITCH_S`).
     """
+    sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
     runner = web.AppRunner(
         page.app,
         access_log=None,

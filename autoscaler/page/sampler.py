@@ -18,6 +18,7 @@ from aiohttp import web
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.page.page_source import PageSource
+from autoscaler.page.rendering import compile_templates
 from autoscaler.views.namespace_presence import NamespacePresence
 from autoscaler.views.samples import ClusterSample, SampleRings, sample_of
 from autoscaler.views.view_memo import ViewMemo
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class Sampler:
-    """Samples of one place in `rings`, while `running`.
+    """Samples of one place in `rings`, while `running`, once the templates are compiled.
 
     `has_looked`: it has seen every object once, so that views of them are made (`ViewMemo`).  Before that a page of a
     large cluster takes seconds.
@@ -47,6 +48,7 @@ class Sampler:
         self._memo = memo
         self._presence = NamespacePresence()
         self.rings: Final = SampleRings()
+        self._compiled = asyncio.Event()
         self._looked = asyncio.Event()
 
     @property
@@ -61,7 +63,8 @@ class Sampler:
         return documents is not None and documents.is_current
 
     async def wait_for_views(self, within_s: float | None) -> None:
-        """Wait while the first views are being made, for so long at most; None: until they are."""
+        """Wait for the templates, then while the first views are being made, so long at most; None: until they are."""
+        await self._compiled.wait()
         if self.is_looking:
             with suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
@@ -76,6 +79,10 @@ class Sampler:
             await task
 
     async def _run(self) -> None:
+        try:  # before the views: who comes while these are made needs them
+            await asyncio.to_thread(compile_templates)
+        finally:
+            self._compiled.set()
         version = 0
         while True:
             cost_s = 0.0

@@ -1,12 +1,15 @@
 """The first seconds of a page of a large cluster: painted at once, without its content, which the stream brings."""
 
 import asyncio
+import sys
 import threading
 import time
 
 import pytest
 
 from autoscaler.page import sampler
+from autoscaler.page.page_server import SWITCH_S, serve_locally
+from autoscaler.page.rendering import environment
 from autoscaler.views.samples import sample_of
 
 DEADLINE_S = 60
@@ -59,3 +62,16 @@ async def test_views_that_cannot_be_made_hold_up_nobody(monkeypatch, client, bas
         await stream.content.readuntil(b"\n\n")
         assert b"digits-b" in await stream.content.readuntil(b"\n\n")
     caplog.clear()
+
+
+async def test_templates_are_compiled_before_anybody_asks(source):
+    """Else the first viewer waits for it, while first views are made beside."""
+    environment.cache_clear()
+    async with serve_locally(source), asyncio.timeout(DEADLINE_S):
+        while len(environment().cache) < len(environment().list_templates()):  # noqa: ASYNC110 - a thread does it
+            await asyncio.sleep(0.01)
+
+
+async def test_threads_take_short_turns_while_a_page_is_served(address):
+    """Each way of an answer through the loop waits for the turn of the thread that makes views."""
+    assert sys.getswitchinterval() <= SWITCH_S * 1.01
