@@ -27,7 +27,7 @@ from autoscaler.fault_isolation import JobErrors
 from autoscaler.page.shared_answers import SharedAnswers
 from autoscaler.snapshots import SnapshotContent
 from autoscaler.views.documents import ClusterDocuments
-from autoscaler.views.journal import JournalLine
+from autoscaler.views.history.journal import JournalLine
 from autoscaler.views.namespace_presence import NamespacePresence
 from autoscaler.views.view_memo import ViewMemo
 from master.api.host.log_lines import escape_controls

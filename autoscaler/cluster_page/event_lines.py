@@ -18,7 +18,7 @@ from autoscaler.clusters.kubernetes.api.errors import ExpiredError
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS
 from autoscaler.clusters.kubernetes.objects.fields import part, text, unix_s
 from autoscaler.errors import ClusterError
-from autoscaler.views.journal import JournalLine
+from autoscaler.views.history.journal import JournalLine
 
 MOST_LINES: Final = 5_000
 """Of all namespaces together; where there are more, each has an equal share, and keeps its newest."""

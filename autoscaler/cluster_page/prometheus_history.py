@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from autoscaler.errors import InvalidSpecError, TemporaryError
-from autoscaler.views.pod_view import NodeUnit
-from autoscaler.views.samples import MOST_OWNERS, REST, RINGS, ClusterSample
+from autoscaler.views.cluster.pod_view import NodeUnit
+from autoscaler.views.history.samples import MOST_OWNERS, REST, RINGS, ClusterSample
 
 POINTS: Final = 300
 """Of a plot, as many as `time_view` shows."""

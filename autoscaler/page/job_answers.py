@@ -18,8 +18,8 @@ from aiohttp import web
 
 from autoscaler.errors import AutoscalerError
 from autoscaler.page.planner_questions import PlannerQuestions
-from autoscaler.views.job_page_view import WhyView
-from autoscaler.views.job_view import JobView
+from autoscaler.views.jobs.job_view import JobView
+from autoscaler.views.pages.job_page_view import WhyView
 
 KEPT_S: Final = 30.0
 """After this long the job is asked for again while somebody looks."""

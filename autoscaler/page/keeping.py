@@ -18,7 +18,7 @@ from aiohttp import web
 from autoscaler.page.access import Access, Viewer
 from autoscaler.page.page_source import PageSource
 from autoscaler.page.request_checks import check_own_form
-from autoscaler.views.pod_page_view import PodPageView, pod_page_view
+from autoscaler.views.pages.pod_page_view import PodPageView, pod_page_view
 
 KEEP_PATH: Final = "/pods/{namespace}/{name}/keep"
 CHOICES: Final[Mapping[str, float]] = {"2h": 7_200.0, "8h": 28_800.0, "24h": 86_400.0, "0s": 0.0}

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from autoscaler.snapshots import SnapshotContent
 from autoscaler.views.documents import ClusterDocuments
-from autoscaler.views.journal import JournalLine
+from autoscaler.views.history.journal import JournalLine
 
 
 class PageSource(Protocol):

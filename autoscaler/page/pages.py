@@ -18,20 +18,20 @@ from autoscaler.page.job_answers import JobAnswers
 from autoscaler.page.page_source import PageSource
 from autoscaler.page.planner_questions import PlannerQuestions, PlanOutlook
 from autoscaler.page.sample_history import SampleHistory
-from autoscaler.views.cluster_picture import colours_of
+from autoscaler.views.cluster.cluster_picture import colours_of
+from autoscaler.views.cluster.owner_shares import largest_holdings, shares_of
+from autoscaler.views.cluster.pod_view import all_pods
 from autoscaler.views.documents import ClusterDocuments, Rights
-from autoscaler.views.job_page_view import JobPageView, WhyView
-from autoscaler.views.job_view import JobView, job_views, pods_of
-from autoscaler.views.journal import journal_of, search_journal
-from autoscaler.views.now_view import NowView, now_view
-from autoscaler.views.owner_shares import largest_holdings, shares_of
-from autoscaler.views.pod_page_view import pod_page_view
-from autoscaler.views.pod_view import all_pods
-from autoscaler.views.readable_why import readable_why
-from autoscaler.views.samples import RINGS, ClusterSample, SampleRings, of_present_namespaces, standing_since
-from autoscaler.views.time_view import time_view
-from autoscaler.views.waiting_view import pods_without_node, states_of, waiting_view, wants_more
-from autoscaler.views.what_if_form import FORM_FIELDS, WhatIfView, read_form
+from autoscaler.views.history.journal import journal_of, search_journal
+from autoscaler.views.history.samples import RINGS, ClusterSample, SampleRings, of_present_namespaces, standing_since
+from autoscaler.views.history.time_view import time_view
+from autoscaler.views.jobs.job_view import JobView, job_views, pods_of
+from autoscaler.views.pages.job_page_view import JobPageView, WhyView
+from autoscaler.views.pages.now_view import NowView, now_view
+from autoscaler.views.pages.pod_page_view import pod_page_view
+from autoscaler.views.pages.waiting_view import pods_without_node, states_of, waiting_view, wants_more
+from autoscaler.views.planning.readable_why import readable_why
+from autoscaler.views.planning.what_if_form import FORM_FIELDS, WhatIfView, read_form
 
 LOG_LINES: Final = 20
 _JOURNAL_LINES: Final = 15

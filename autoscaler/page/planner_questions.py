@@ -20,11 +20,11 @@ from autoscaler.errors import AutoscalerError, TemporaryError
 from autoscaler.page.page_source import PageSource
 from autoscaler.planner import plan
 from autoscaler.planner.counterfactual import PlanInputs, converge, explain
-from autoscaler.views.job_page_view import Outlook, WhyView
-from autoscaler.views.job_view import JobView
-from autoscaler.views.what_if import WhatIfComparison, comparison_content
-from autoscaler.views.what_if_form import WhatIfChanges, WhatIfView, apply_changes
-from autoscaler.views.why import why_content
+from autoscaler.views.jobs.job_view import JobView
+from autoscaler.views.pages.job_page_view import Outlook, WhyView
+from autoscaler.views.planning.what_if import WhatIfComparison, comparison_content
+from autoscaler.views.planning.what_if_form import WhatIfChanges, WhatIfView, apply_changes
+from autoscaler.views.planning.why import why_content
 
 KEPT_S: Final = 2.0
 """An answer is at most this old."""

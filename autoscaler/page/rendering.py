@@ -12,9 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from autoscaler.page.drawings.words import plain, shortened
 from autoscaler.quantities import format_cpu, format_memory
+from autoscaler.views.jobs.remaining_time import format_remaining
+from autoscaler.views.jobs.reported_metrics import format_metric
 from autoscaler.views.phrases import format_age
-from autoscaler.views.remaining_time import format_remaining
-from autoscaler.views.reported_metrics import format_metric
 
 LIVE: str = "live"
 """The block of a template that is replaced when something has changed."""

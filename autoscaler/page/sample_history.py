@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from autoscaler.views.pod_view import NodeUnit
-from autoscaler.views.samples import ClusterSample
+from autoscaler.views.cluster.pod_view import NodeUnit
+from autoscaler.views.history.samples import ClusterSample
 
 
 class SampleHistory(Protocol):

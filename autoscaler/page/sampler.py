@@ -19,8 +19,8 @@ from aiohttp import web
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.page.page_source import PageSource
 from autoscaler.page.rendering import compile_templates
+from autoscaler.views.history.samples import ClusterSample, SampleRings, sample_of
 from autoscaler.views.namespace_presence import NamespacePresence
-from autoscaler.views.samples import ClusterSample, SampleRings, sample_of
 from autoscaler.views.view_memo import ViewMemo
 
 EVERY_S: Final = 1.0

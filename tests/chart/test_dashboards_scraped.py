@@ -10,9 +10,9 @@ import yaml
 from autoscaler.cluster_page import prometheus_history
 from autoscaler.cluster_page.prometheus_history import PrometheusHistory
 from autoscaler.page.drawings.time_drawing import draw_time
+from autoscaler.views.cluster.pod_view import NodeUnit
 from autoscaler.views.documents import EVERYTHING
-from autoscaler.views.pod_view import NodeUnit
-from autoscaler.views.time_view import time_view
+from autoscaler.views.history.time_view import time_view
 from tests.chart.boards import BOARDS, queries, variables, with_values
 from tests.chart.exported import FILES
 from tests.chart.scraped_run import JOB, scraped_run

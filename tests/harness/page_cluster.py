@@ -19,7 +19,7 @@ from autoscaler.domain import (
 )
 from autoscaler.snapshots import SnapshotContent
 from autoscaler.views.documents import ClusterDocuments
-from autoscaler.views.journal import JournalLine
+from autoscaler.views.history.journal import JournalLine
 
 NOW_S = 1_780_000_000.0
 

@@ -68,7 +68,7 @@ def why(*, kind: str, name: str, size: int | None, output: str, snapshot: Path |
     from autoscaler.cli.output import planner_report  # noqa: PLC0415 - the planner is not for --help
     from autoscaler.domain import JobName  # noqa: PLC0415 - with it
     from autoscaler.planner.counterfactual import explain  # noqa: PLC0415 - with it
-    from autoscaler.views.why import why_content  # noqa: PLC0415 - with it
+    from autoscaler.views.planning.why import why_content  # noqa: PLC0415 - with it
 
     _check_job(kind)
     with open_snapshot(selector, snapshot) as source:
@@ -164,7 +164,7 @@ def what_if(*, output: str, snapshot: Path | None, selector: PlaceSelector, **ch
         )
     from autoscaler.cli.output import what_if_report  # noqa: PLC0415 - the planner is not for --help
     from autoscaler.planner.counterfactual import converge  # noqa: PLC0415 - with it
-    from autoscaler.views.what_if import WhatIfComparison, comparison_content  # noqa: PLC0415 - with it
+    from autoscaler.views.planning.what_if import WhatIfComparison, comparison_content  # noqa: PLC0415 - with it
 
     with open_snapshot(selector, snapshot) as source:
         inputs = _inputs_of(source)
@@ -181,7 +181,7 @@ def what_if(*, output: str, snapshot: Path | None, selector: PlaceSelector, **ch
 def _apply_changes(inputs: PlanInputs, changes: dict[str, Any], source: SnapshotSource) -> tuple[PlanInputs, list[str]]:
     """The planner's inputs with the changes of the command line, and descriptions of these changes."""
     from autoscaler.domain import Fairness, NodeName  # noqa: PLC0415 - not for --help
-    from autoscaler.views.what_if_form import WhatIfChanges, apply_changes  # noqa: PLC0415 - with it
+    from autoscaler.views.planning.what_if_form import WhatIfChanges, apply_changes  # noqa: PLC0415 - with it
 
     known = [node.name for node in inputs.view.nodes]
     web = tuple((_deployment(inputs, name, source.namespace), count) for name, count in changes["web"])

@@ -63,7 +63,7 @@ from autoscaler.operator.process.policy_file import (
     parse_policy,
 )
 from autoscaler.snapshots import SnapshotContent
-from autoscaler.views.remaining_time import work_of
+from autoscaler.views.jobs.remaining_time import work_of
 
 PLANNER_ROLE: Final = "edl-planner-view"  # a ClusterRole of the chart, without a binding
 NEEDS_ROLE: Final = (

@@ -12,10 +12,10 @@ from autoscaler.clusters.kubernetes.objects.labels import GRADE, JOB, ROLE, TIER
 from autoscaler.clusters.kubernetes.objects.resource_amounts import amounts_of, to_resources
 from autoscaler.domain import NOTHING, Resources
 from autoscaler.quantities import format_cpu, format_memory
+from autoscaler.views.jobs.remaining_time import format_remaining, remaining_of
+from autoscaler.views.jobs.reported_metrics import job_metrics
 from autoscaler.views.object_states import job_message, node_state, pod_state
 from autoscaler.views.phrases import format_age, format_count
-from autoscaler.views.remaining_time import format_remaining, remaining_of
-from autoscaler.views.reported_metrics import job_metrics
 
 _NAME: Final = Column(title="NAME", cell=lambda o: text(o, "metadata", "name"))
 _NAMESPACE: Final = Column(title="NAMESPACE", cell=lambda o: text(o, "metadata", "namespace"))

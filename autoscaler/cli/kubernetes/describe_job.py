@@ -11,10 +11,10 @@ from autoscaler.cli.output.object_tables import PlainObject
 from autoscaler.cli.place_values import JobFacts
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, integer, part, parts, text, unix_s
 from autoscaler.jobs.server_ratio import describe_data_wait, find_hint
+from autoscaler.views.jobs.remaining_time import format_remaining, remaining_of
+from autoscaler.views.jobs.reported_metrics import job_metrics
 from autoscaler.views.object_states import holding_conditions, job_message
 from autoscaler.views.phrases import format_age, format_copies, format_ending, format_server_bounds
-from autoscaler.views.remaining_time import format_remaining, remaining_of
-from autoscaler.views.reported_metrics import job_metrics
 
 _HEALTHY_REASONS = frozenset({"NotActive", "Waiting"})
 _ENDINGS = ("Completed", "Failed")

@@ -17,7 +17,7 @@ from autoscaler.clusters.local.run_files.run_journal import RunEvent
 from autoscaler.local_run.local_run import LocalRun
 from autoscaler.snapshots import SnapshotContent
 from autoscaler.views.documents import ClusterDocuments
-from autoscaler.views.journal import JournalLine
+from autoscaler.views.history.journal import JournalLine
 
 _TAIL_BYTES: Final = 16 << 10
 _KINDS: Final = {"tj": TRAINING_JOBS, "pod": PODS, "deployment": DEPLOYMENTS}

@@ -24,9 +24,9 @@ from autoscaler.domain import (
 from autoscaler.planner.counterfactual import Counterfactual, Explanation
 from autoscaler.planner.formatting import listed
 from autoscaler.snapshots.codec import encode
+from autoscaler.views.jobs.remaining_time import format_remaining, planned_remaining
 from autoscaler.views.phrases import format_server_bounds
-from autoscaler.views.remaining_time import format_remaining, planned_remaining
-from autoscaler.views.why import data_hint, server_hint
+from autoscaler.views.planning.why import data_hint, server_hint
 
 # ---- why ------------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from autoscaler.cli.output.object_tables import PlainObject
-from autoscaler.views.throughput import ThroughputView, throughput_of
+from autoscaler.views.jobs.throughput import ThroughputView, throughput_of
 
 HEIGHT: Final = 8
 MEASURED, FITTED, PRESENT = "●", "·", "◆"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autoscaler.cli.output.formats import section
 from autoscaler.cli.output.object_tables import align_columns
-from autoscaler.views.what_if import WhatIfComparison, job_rows, server_rows, waiting_rows, web_rows
+from autoscaler.views.planning.what_if import WhatIfComparison, job_rows, server_rows, waiting_rows, web_rows
 
 
 def comparison_lines(found: WhatIfComparison) -> list[str]:

@@ -8,8 +8,8 @@ from typing import Final
 
 from autoscaler.page.drawings.heat_drawing import CELLS_A_ROW, PoolField, draw_pools, nodes_to_a_cell
 from autoscaler.page.drawings.words import format_amount, shortened
-from autoscaler.views.cluster_picture import ClusterPicture, Holding, NodeView
-from autoscaler.views.pod_view import NodeUnit, PodView, Use, amount_in
+from autoscaler.views.cluster.cluster_picture import ClusterPicture, Holding, NodeView
+from autoscaler.views.cluster.pod_view import NodeUnit, PodView, Use, amount_in
 
 MOST_COLUMNS: Final = 64
 """More nodes are drawn as cells."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from autoscaler.views.throughput import ThroughputView
+from autoscaler.views.jobs.throughput import ThroughputView
 
 WIDTH: Final = 420.0
 HEIGHT: Final = 160.0

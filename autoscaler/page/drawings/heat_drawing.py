@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.page.drawings.words import format_amount
-from autoscaler.views.cluster_picture import NodeView
-from autoscaler.views.pod_view import NodeUnit, Use
+from autoscaler.views.cluster.cluster_picture import NodeView
+from autoscaler.views.cluster.pod_view import NodeUnit, Use
 
 MOST_CELLS: Final = 1_000
 """More nodes share cells, and a pool has one cell at least."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.page.drawings.words import format_amount
-from autoscaler.views.journal import JournalLine
-from autoscaler.views.time_view import Layer, TimeView
+from autoscaler.views.history.journal import JournalLine
+from autoscaler.views.history.time_view import Layer, TimeView
 
 WIDTH: Final = 900.0
 HEIGHT: Final = 220.0

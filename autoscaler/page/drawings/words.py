@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from autoscaler.views.pod_view import NodeUnit
+from autoscaler.views.cluster.pod_view import NodeUnit
 from master.api.host.log_lines import escape_controls
 
 ELLIPSIS: Final = "…"

@@ -14,8 +14,8 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODE_G
 from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
 from autoscaler.domain.gpu_reports import GpuReport, GpuVerdict, NodeGpuReport
 from autoscaler.gpus.report_documents import make_object, make_status
-from autoscaler.views.cluster_picture import cluster_picture
-from autoscaler.views.pod_view import NodeUnit, Use
+from autoscaler.views.cluster.cluster_picture import cluster_picture
+from autoscaler.views.cluster.pod_view import NodeUnit, Use
 from tests.harness.page_cluster import NOW_S, node, pod
 from tests.harness.waiting import BUDGET_S
 

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from autoscaler.planner.counterfactual import PlanInputs, explain
-from autoscaler.views.why import why_content
+from autoscaler.views.planning.why import why_content
 from tests.harness.cluster_page_stage import POLICY, PageStage
 from tests.harness.waiting import BUDGET_S
 

@@ -17,9 +17,9 @@ from autoscaler.errors import InvalidSpecError, TemporaryError
 from autoscaler.page.pages import PAGES, Reading, samples_of
 from autoscaler.page.planner_questions import PlannerQuestions
 from autoscaler.page.rendering import render_live
+from autoscaler.views.cluster.pod_view import NodeUnit
 from autoscaler.views.documents import EVERYTHING, Rights
-from autoscaler.views.pod_view import NodeUnit
-from autoscaler.views.samples import REST, RINGS, SampleRings, readable_sample
+from autoscaler.views.history.samples import REST, RINGS, SampleRings, readable_sample
 from tests.harness.page_cluster import NOW_S, FixedSource, demo_documents, pod
 
 INSTANTS = (NOW_S - 24, NOW_S - 12, NOW_S)

@@ -10,7 +10,7 @@ import pytest
 from autoscaler.page import sampler
 from autoscaler.page.page_server import SWITCH_S, serve_locally
 from autoscaler.page.rendering import environment
-from autoscaler.views.samples import sample_of
+from autoscaler.views.history.samples import sample_of
 
 DEADLINE_S = 60
 

@@ -20,8 +20,8 @@ from autoscaler.planner import plan
 from autoscaler.planner.counterfactual import PlanInputs, explain
 from autoscaler.snapshots import format_document, parse_document, to_document
 from autoscaler.throughput.remaining_time import RemainingWork
-from autoscaler.views.remaining_time import planned_remaining
-from autoscaler.views.why import why_content
+from autoscaler.views.jobs.remaining_time import planned_remaining
+from autoscaler.views.planning.why import why_content
 from tests.unit.cli.kube_place import NAMESPACE, STATUS, node, raw_pod, stage, status
 
 NOW_S = 1767323045.0 + 90.0

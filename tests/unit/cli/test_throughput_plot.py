@@ -3,7 +3,7 @@
 import pytest
 
 from autoscaler.cli.output.throughput_plot import bars_of, throughput_lines
-from autoscaler.views.throughput import throughput_of
+from autoscaler.views.jobs.throughput import throughput_of
 
 POINTS = [
     {"trainers": 4, "servers": 0, "samplesPerSecond": 66.8, "setting": ""},

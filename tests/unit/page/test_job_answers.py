@@ -8,7 +8,7 @@ from autoscaler.errors import TemporaryError
 from autoscaler.page import job_answers
 from autoscaler.page.job_answers import FORGOTTEN_S, KEPT_S, MOST_KEPT, SHARE, JobAnswers
 from autoscaler.page.planner_questions import PlannerQuestions
-from autoscaler.views.job_view import job_view
+from autoscaler.views.jobs.job_view import job_view
 from tests.harness.page_cluster import FixedSource, demo_documents, job, snapshot_of_job
 
 DIGITS, OTHER = job_view(job("digits-b")), job_view(job("other"))

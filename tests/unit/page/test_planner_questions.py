@@ -9,8 +9,8 @@ from aiohttp import web
 from autoscaler.errors import TemporaryError
 from autoscaler.page import planner_questions
 from autoscaler.page.planner_questions import HELP_EVERY_S, KEPT_S, MOST_KEPT, MOST_WAITING, PlannerQuestions
-from autoscaler.views.job_view import job_view
-from autoscaler.views.what_if_form import WhatIfChanges
+from autoscaler.views.jobs.job_view import job_view
+from autoscaler.views.planning.what_if_form import WhatIfChanges
 from tests.harness.page_cluster import FixedSource, demo_documents, job, snapshot_of_job
 
 

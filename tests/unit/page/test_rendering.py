@@ -13,8 +13,8 @@ from autoscaler.page.pages import PAGES, Reading
 from autoscaler.page.planner_questions import PlannerQuestions
 from autoscaler.page.rendering import environment, render_live, render_notice, render_page
 from autoscaler.views.documents import EVERYTHING, ClusterDocuments, Rights
-from autoscaler.views.growth_words import GROWS
-from autoscaler.views.samples import SampleRings, sample_of
+from autoscaler.views.history.samples import SampleRings, sample_of
+from autoscaler.views.jobs.growth_words import GROWS
 from tests.harness.page_cluster import (
     NOW_S,
     FixedSource,

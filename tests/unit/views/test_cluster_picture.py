@@ -3,9 +3,9 @@
 import pytest
 
 from autoscaler.page.drawings.cluster_drawing import draw_bar, draw_cluster
-from autoscaler.views.cluster_picture import cluster_picture, job_colours
+from autoscaler.views.cluster.cluster_picture import cluster_picture, job_colours
+from autoscaler.views.cluster.pod_view import NodeUnit, Use, all_pods
 from autoscaler.views.documents import ClusterDocuments, Rights
-from autoscaler.views.pod_view import NodeUnit, Use, all_pods
 from tests.harness.page_cluster import NOW_S, demo_documents, job, node, pod
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain import Bottleneck
-from autoscaler.views.growth_words import growth_words
-from autoscaler.views.job_page_view import Outlook
-from autoscaler.views.job_view import job_views
+from autoscaler.views.jobs.growth_words import growth_words
+from autoscaler.views.jobs.job_view import job_views
+from autoscaler.views.pages.job_page_view import Outlook
 from tests.harness.page_cluster import demo_documents, job, resize
 
 

@@ -8,8 +8,8 @@ from autoscaler.gpus.pod_uses import GpuUses
 from autoscaler.gpus.report_documents import make_object, make_status
 from autoscaler.operator.idle.consent import Consent
 from autoscaler.operator.idle.gpu_use import idle_pods_of
+from autoscaler.views.cluster.pod_view import Use, all_pods
 from autoscaler.views.documents import ClusterDocuments
-from autoscaler.views.pod_view import Use, all_pods
 from tests.harness.page_cluster import NOW_S, node, pod
 
 NAME = "nb/alice"

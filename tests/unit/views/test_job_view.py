@@ -3,8 +3,8 @@
 import math
 
 from autoscaler.clusters.kubernetes.objects.fields import to_time
-from autoscaler.views.job_view import job_view, job_views
-from autoscaler.views.reported_metrics import MOST_METRICS, MetricView
+from autoscaler.views.jobs.job_view import job_view, job_views
+from autoscaler.views.jobs.reported_metrics import MOST_METRICS, MetricView
 from tests.harness.page_cluster import NOW_S, condition, demo_documents, job, progress
 
 

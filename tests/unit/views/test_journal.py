@@ -1,7 +1,7 @@
 """Search in decisions and events."""
 
 from autoscaler.views.documents import EVERYTHING, Rights
-from autoscaler.views.journal import MOST_SHOWN, journal_of, search_journal
+from autoscaler.views.history.journal import MOST_SHOWN, journal_of, search_journal
 from tests.harness.page_cluster import demo_lines, line
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.views.documents import EVERYTHING, ClusterDocuments, Rights
-from autoscaler.views.now_view import now_view
-from autoscaler.views.samples import sample_of
+from autoscaler.views.history.samples import sample_of
+from autoscaler.views.pages.now_view import now_view
+from autoscaler.views.pages.waiting_view import waiting_view
 from autoscaler.views.view_memo import ViewMemo
-from autoscaler.views.waiting_view import waiting_view
 from tests.harness.page_cluster import NOW_S, demo_documents, deployment, job, node, pod
 
 OF_TEAM = Rights(namespaces=frozenset({"team"}), can_read_nodes=True, can_plan=False)

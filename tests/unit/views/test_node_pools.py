@@ -5,9 +5,9 @@ import pytest
 from autoscaler.page.drawings import heat_drawing
 from autoscaler.page.drawings.cluster_drawing import MOST_COLUMNS, draw_cluster
 from autoscaler.page.drawings.heat_drawing import MOST_CELLS, MOST_POOLS
-from autoscaler.views.cluster_picture import cluster_picture
+from autoscaler.views.cluster.cluster_picture import cluster_picture
+from autoscaler.views.cluster.node_pools import POOL_LABELS, pool_of
 from autoscaler.views.documents import ClusterDocuments
-from autoscaler.views.node_pools import POOL_LABELS, pool_of
 from tests.harness.page_cluster import NOW_S, node, pod
 
 GKE, TYPE = "cloud.google.com/gke-nodepool", "node.kubernetes.io/instance-type"

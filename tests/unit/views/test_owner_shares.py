@@ -3,10 +3,10 @@
 import pytest
 
 from autoscaler.page.drawings.cluster_drawing import MOST_BLOCKS, draw_cluster
-from autoscaler.views.cluster_picture import cluster_picture
+from autoscaler.views.cluster.cluster_picture import cluster_picture
+from autoscaler.views.cluster.owner_shares import largest_holdings, shares_of
+from autoscaler.views.cluster.pod_view import Use
 from autoscaler.views.documents import ClusterDocuments
-from autoscaler.views.owner_shares import largest_holdings, shares_of
-from autoscaler.views.pod_view import Use
 from tests.harness.page_cluster import NOW_S, demo_documents, job, node, pod
 
 JOBS = 60

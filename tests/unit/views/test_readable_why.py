@@ -8,9 +8,9 @@ import pytest
 from autoscaler.domain import Policy
 from autoscaler.planner.counterfactual import ChangeKind, PlanInputs, explain
 from autoscaler.views.documents import EVERYTHING, WITHHELD, Rights
-from autoscaler.views.job_page_view import Outlook, WhyView
-from autoscaler.views.readable_why import OF_NODES, OF_THE_JOB, readable_why
-from autoscaler.views.why import why_content
+from autoscaler.views.pages.job_page_view import Outlook, WhyView
+from autoscaler.views.planning.readable_why import OF_NODES, OF_THE_JOB, readable_why
+from autoscaler.views.planning.why import why_content
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import job, node

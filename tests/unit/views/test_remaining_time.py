@@ -7,9 +7,9 @@ import pytest
 
 from autoscaler.page.json_answers import encode_view
 from autoscaler.throughput.remaining_time import RemainingTime
-from autoscaler.views.job_view import job_view
-from autoscaler.views.now_view import now_view
-from autoscaler.views.remaining_time import format_remaining, remaining_of, work_of
+from autoscaler.views.jobs.job_view import job_view
+from autoscaler.views.jobs.remaining_time import format_remaining, remaining_of, work_of
+from autoscaler.views.pages.now_view import now_view
 from tests.harness.page_cluster import demo_documents, job, progress
 
 REMAINING = {"trainers": 4, "seconds": 720.0, "shortestSeconds": 480.0, "longestSeconds": 1200.0}

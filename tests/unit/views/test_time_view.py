@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from autoscaler.page.drawings.time_drawing import draw_time
 from autoscaler.views.documents import EVERYTHING, ClusterDocuments, Rights
-from autoscaler.views.samples import MOST_OWNERS, RINGS, SampleRings, sample_of
-from autoscaler.views.time_view import MOST_POINTS, time_view
+from autoscaler.views.history.samples import MOST_OWNERS, RINGS, SampleRings, sample_of
+from autoscaler.views.history.time_view import MOST_POINTS, time_view
 from tests.harness.page_cluster import NOW_S, demo_documents, demo_lines, job, line, node, pod
 
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from autoscaler.clusters.kubernetes.objects.fields import to_time
-from autoscaler.views.pod_view import all_pods
-from autoscaler.views.waiting_view import MOST_SHOWN, pods_without_node, states_of, waiting_view
+from autoscaler.views.cluster.pod_view import all_pods
+from autoscaler.views.pages.waiting_view import MOST_SHOWN, pods_without_node, states_of, waiting_view
 from tests.harness.page_cluster import NOW_S, condition, demo_documents, job
 
 

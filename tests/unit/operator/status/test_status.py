@@ -24,7 +24,7 @@ from autoscaler.operator.status.job_status import differs_only_in_progress, main
 from autoscaler.operator.status.status_inputs import PlanReport, ResizeAuthor, ResizeRecord
 from autoscaler.throughput import CurveShape, FittedCurve
 from autoscaler.throughput.remaining_time import RemainingTime
-from autoscaler.views.remaining_time import remaining_of
+from autoscaler.views.jobs.remaining_time import remaining_of
 from master.api.master_status import JobPhase
 from tests.cluster.trainingjobs import DEFINITION
 from tests.unit.clusters.kubernetes.raw_objects import kube_job

@@ -12,10 +12,10 @@ from typing import Final
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part, text, unix_s
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.domain import Resources, Role
-from autoscaler.views.cluster_picture import cluster_picture
+from autoscaler.views.cluster.cluster_picture import cluster_picture
+from autoscaler.views.cluster.pod_view import NodeUnit, Use, all_pods, amount_in
 from autoscaler.views.documents import ClusterDocuments, Rights
-from autoscaler.views.job_view import JobView, job_view
-from autoscaler.views.pod_view import NodeUnit, Use, all_pods, amount_in
+from autoscaler.views.jobs.job_view import JobView, job_view
 
 HOUR_S: Final = 3600.0
 DAY_S: Final = 86_400.0

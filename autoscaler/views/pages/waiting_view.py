@@ -8,9 +8,9 @@ from math import inf
 from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import integer, key_of
+from autoscaler.views.cluster.pod_view import PodView, all_pods
 from autoscaler.views.documents import ClusterDocuments
-from autoscaler.views.job_view import JobView, job_views
-from autoscaler.views.pod_view import PodView, all_pods
+from autoscaler.views.jobs.job_view import JobView, job_views
 
 MOST_SHOWN: Final = 100
 

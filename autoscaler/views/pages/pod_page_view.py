@@ -8,9 +8,9 @@ from typing import Final
 from autoscaler.clusters.kubernetes.objects.fields import LONGEST_VALUE, Raw, part, short_text, text, unix_s
 from autoscaler.clusters.kubernetes.objects.labels import KEEP_UNTIL
 from autoscaler.domain import Role
+from autoscaler.views.cluster.pod_view import PodView, all_pods
 from autoscaler.views.documents import ClusterDocuments
-from autoscaler.views.journal import JournalLine, journal_of_pod
-from autoscaler.views.pod_view import PodView, all_pods
+from autoscaler.views.history.journal import JournalLine, journal_of_pod
 
 _LINES: Final = 15
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from autoscaler.planner.counterfactual import ChangeKind
 from autoscaler.views.documents import WITHHELD, Rights
-from autoscaler.views.job_page_view import WhyView
+from autoscaler.views.pages.job_page_view import WhyView
 
 OF_THE_JOB: Final = frozenset(
     {

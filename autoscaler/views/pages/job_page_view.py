@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autoscaler.views.growth_words import growth_words
-from autoscaler.views.job_view import JobView
-from autoscaler.views.journal import JournalLine
-from autoscaler.views.pod_view import PodView
+from autoscaler.views.cluster.pod_view import PodView
+from autoscaler.views.history.journal import JournalLine
+from autoscaler.views.jobs.growth_words import growth_words
+from autoscaler.views.jobs.job_view import JobView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

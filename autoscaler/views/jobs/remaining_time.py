@@ -11,8 +11,8 @@ from math import isfinite
 from autoscaler.clusters.kubernetes.objects.fields import Raw, integer, part, text
 from autoscaler.domain import Decision, Job
 from autoscaler.throughput.remaining_time import RemainingTime, RemainingWork, remaining_time
+from autoscaler.views.jobs.throughput import number
 from autoscaler.views.phrases import format_age
-from autoscaler.views.throughput import number
 
 
 def remaining_of(job: Raw) -> RemainingTime | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autoscaler.clusters.kubernetes.objects.fields import Raw, controller_of, integer, text
-from autoscaler.views.pod_view import PodView
+from autoscaler.views.cluster.pod_view import PodView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

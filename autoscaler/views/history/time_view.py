@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from autoscaler.views.cluster.pod_view import NodeUnit
 from autoscaler.views.documents import Rights
-from autoscaler.views.journal import JournalLine
-from autoscaler.views.pod_view import NodeUnit
-from autoscaler.views.samples import REST, ClusterSample, owners_of, readable_sample
+from autoscaler.views.history.journal import JournalLine
+from autoscaler.views.history.samples import REST, ClusterSample, owners_of, readable_sample
 
 MOST_POINTS: Final = 300
 MOST_LAYERS: Final = 8

@@ -11,10 +11,10 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import Raw, created_at_s, key_of, part, text
 from autoscaler.clusters.kubernetes.objects.resource_amounts import amounts_of, to_resources
+from autoscaler.views.cluster.node_pools import pool_of
+from autoscaler.views.cluster.pod_view import NodeUnit, PodView, Use, all_pods, amount_in
 from autoscaler.views.documents import ClusterDocuments
-from autoscaler.views.node_pools import pool_of
 from autoscaler.views.object_states import node_state
-from autoscaler.views.pod_view import NodeUnit, PodView, Use, all_pods, amount_in
 from autoscaler.views.view_memo import ViewMemo
 
 COLOURS: Final = 8

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from autoscaler.views.cluster_picture import OF_JOBS, Holding
-from autoscaler.views.pod_view import NodeUnit, Use
+from autoscaler.views.cluster.cluster_picture import OF_JOBS, Holding
+from autoscaler.views.cluster.pod_view import NodeUnit, Use
 
 MOST_OWNERS: Final = 40
 """Owners of one unit that are named."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from autoscaler.views.cluster_picture import ClusterPicture, cluster_picture
+from autoscaler.views.cluster.cluster_picture import ClusterPicture, cluster_picture
+from autoscaler.views.cluster.pod_view import all_pods
+from autoscaler.views.cluster.web_view import DeploymentView, deployment_views
 from autoscaler.views.documents import ClusterDocuments
-from autoscaler.views.job_view import JobView, job_views
-from autoscaler.views.pod_view import all_pods
-from autoscaler.views.web_view import DeploymentView, deployment_views
+from autoscaler.views.jobs.job_view import JobView, job_views
 
 MOST_JOBS: Final = 100
 

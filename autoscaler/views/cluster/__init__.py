@@ -1,0 +1,1 @@
+"""Who has the cluster: nodes, pods, owners and web."""

@@ -1,0 +1,1 @@
+"""The past: samples of who had the cluster, and what was decided."""

@@ -1,0 +1,1 @@
+"""One job: size, progress, throughput, what keeps it from more."""

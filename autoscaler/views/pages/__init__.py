@@ -1,0 +1,1 @@
+"""What each page, and its JSON, shows beside the rooms before it."""
