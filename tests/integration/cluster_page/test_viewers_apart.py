@@ -15,7 +15,7 @@ from autoscaler.clusters.kubernetes.api.errors import UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
-from autoscaler.page import page_app
+from autoscaler.page import live_answers
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_server import serving
 from autoscaler.page.request_checks import LOOPBACK_HOSTS
@@ -228,8 +228,8 @@ async def test_revoked_token_is_refused_within_the_time_that_a_yes_is_kept(stage
 
 async def test_stream_of_a_viewer_who_is_not_known_any_more_ends_whole(stage, monkeypatch):
     """No second answer stands in the middle of it, which a proxy would take for a fault of the page."""
-    monkeypatch.setattr(page_app, "HEARTBEAT_S", 0.05)
-    monkeypatch.setattr(page_app, "RIGHTS_KEPT_S", 0.0)
+    monkeypatch.setattr(live_answers, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(live_answers, "RIGHTS_KEPT_S", 0.0)
     async with (
         aiohttp.ClientSession(headers={"Authorization": "Bearer of-red"}) as client,
         client.get(f"{stage.base}/live/now") as stream,

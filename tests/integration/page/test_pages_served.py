@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from autoscaler.clusters.kubernetes.api.errors import UnavailableError
-from autoscaler.page import answers, live_stream, page_app, page_server, pages
+from autoscaler.page import answers, live_answers, live_stream, page_answers, page_content, page_server, pages
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_server import serve_locally, serving
 from autoscaler.page.pages import PAGES
@@ -72,9 +72,9 @@ async def test_json_says_as_of_when_it_is_and_whether_that_is_now(client, base, 
 async def test_json_is_encoded_once_for_all_who_ask_at_once(client, base, source, monkeypatch):
     """On a thread, so that the streams go on; a change is an answer of its own."""
     threads = []
-    encode = page_app.encode_view
+    encode = page_answers.encode_view
     monkeypatch.setattr(
-        page_app, "encode_view", lambda *given: threads.append(threading.current_thread()) or encode(*given)
+        page_answers, "encode_view", lambda *given: threads.append(threading.current_thread()) or encode(*given)
     )
     async with asyncio.TaskGroup() as tasks:
         for _ in range(20):
@@ -89,7 +89,7 @@ async def test_json_is_encoded_once_for_all_who_ask_at_once(client, base, source
 async def test_a_page_is_made_once_for_all_who_ask_at_once(client, base, source, monkeypatch):
     """Its views too, away from the streams: whoever asks for it in a loop costs others no more than one."""
     threads = []
-    view, render = pages.now_view, page_app.render_page
+    view, render = pages.now_view, page_answers.render_page
 
     def note(made, *given, **named):
         threads.append(threading.current_thread())
@@ -97,7 +97,7 @@ async def test_a_page_is_made_once_for_all_who_ask_at_once(client, base, source,
 
     await fetch(client, base + "/waiting")  # what it waits for at first is over
     monkeypatch.setattr(pages, "now_view", partial(note, view))
-    monkeypatch.setattr(page_app, "render_page", partial(note, render))
+    monkeypatch.setattr(page_answers, "render_page", partial(note, render))
     async with asyncio.TaskGroup() as tasks:
         for _ in range(20):
             tasks.create_task(fetch(client, base + "/"))
@@ -218,7 +218,7 @@ async def test_a_part_that_cannot_be_rendered_is_told_of_once(client, base, sour
         raise RuntimeError("no such drawing")
 
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(page_app, "render_live", fail)
+    monkeypatch.setattr(page_content, "render_live", fail)
     async with client.get(base + "/live/now"), asyncio.timeout(DEADLINE_S):
         for number in range(5):
             await tried.acquire()
@@ -229,8 +229,8 @@ async def test_a_part_that_cannot_be_rendered_is_told_of_once(client, base, sour
 async def test_viewers_of_one_page_share_its_rendering(client, base, source, monkeypatch):
     """A change is rendered once, however many look."""
     rendered = []
-    render = page_app.render_live
-    monkeypatch.setattr(page_app, "render_live", lambda *given: rendered.append(1) or render(*given))
+    render = page_content.render_live
+    monkeypatch.setattr(page_content, "render_live", lambda *given: rendered.append(1) or render(*given))
     streams = [await client.get(base + "/live/now") for _ in range(10)]
     for one in streams:
         await next_part(one)
@@ -264,7 +264,7 @@ async def test_a_stream_is_for_those_who_read_it(client, base):
 
 async def test_a_silent_stream_says_that_it_is_there(client, base, monkeypatch):
     """Proxies cut what is silent, and a script that hears nothing asks for the page anew."""
-    monkeypatch.setattr(page_app, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(live_answers, "HEARTBEAT_S", 0.01)
     async with client.get(base + "/live/decisions/decisions") as answer, asyncio.timeout(DEADLINE_S):
         await answer.content.readuntil(b"\n: nothing new\nevent: alive\ndata: 1\n\n")
 
@@ -272,7 +272,7 @@ async def test_a_silent_stream_says_that_it_is_there(client, base, monkeypatch):
 def test_the_script_waits_for_more_than_two_signs_of_life():
     script = (files("autoscaler.page") / "assets" / "page.js").read_text()
     (silent_ms,) = re.findall(r"SILENT_MS = (\d+);", script)
-    assert int(silent_ms) == 2.5 * page_app.HEARTBEAT_S * 1000
+    assert int(silent_ms) == 2.5 * live_answers.HEARTBEAT_S * 1000
 
 
 async def test_more_viewers_than_allowed_are_told_so(source):
@@ -410,7 +410,7 @@ async def encrypted_page(source, tmp_path):
 
 async def test_over_https_pages_and_streams_go_on(source, tmp_path, monkeypatch):
     """Many answers on one connection and many signs of life on another, none of which waits for a client that reads."""
-    monkeypatch.setattr(page_app, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(live_answers, "HEARTBEAT_S", 0.01)
     async with encrypted_page(source, tmp_path) as (base, client), asyncio.timeout(answers.WRITE_LIMIT_S / 2):
         for _ in range(5):
             await fetch(client, base + "/")
