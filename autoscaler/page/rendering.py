@@ -14,7 +14,7 @@ from autoscaler.page.drawings.words import plain, shortened
 from autoscaler.quantities import format_cpu, format_memory
 from autoscaler.views.jobs.remaining_time import format_remaining
 from autoscaler.views.jobs.reported_metrics import format_metric
-from autoscaler.views.phrases import format_age
+from autoscaler.views.phrases import format_age, format_ago
 
 LIVE: str = "live"
 """The block of a template that is replaced when something has changed."""
@@ -37,6 +37,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "age": format_age,
+        "ago": format_ago,
         "remaining": format_remaining,
         "instant": to_instant,
         "clock": to_clock,

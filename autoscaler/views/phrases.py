@@ -23,6 +23,11 @@ def format_age(age_s: float | None) -> str:
     return f"{minutes}m" if hours == 0 else f"{hours}h{rest}m"
 
 
+def format_ago(age_s: float) -> str:
+    """`12s ago`; what has happened within a second is just now."""
+    return f"{format_age(age_s)} ago" if age_s >= 1 else "just now"
+
+
 def format_ending(ending: str, age_s: float | None, message: str) -> str:
     """`Completed 12s ago: why`."""
     when = "" if age_s is None else f" {format_age(max(0.0, age_s))} ago"

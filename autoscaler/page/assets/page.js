@@ -145,7 +145,8 @@ function age(seconds) {
 function tellAges() {
   const now_ms = Date.now() + offset_ms;
   for (const one of live.querySelectorAll("time[data-age]")) {
-    const text = age(Math.max(0, Math.floor((now_ms - Date.parse(one.dateTime)) / 1000)));
+    const seconds = Math.max(0, Math.floor((now_ms - Date.parse(one.dateTime)) / 1000));
+    const text = one.dataset.age !== "ago" ? age(seconds) : seconds < 1 ? "just now" : `${age(seconds)} ago`;
     if (one.textContent !== text) one.textContent = text;
   }
 }

@@ -143,6 +143,16 @@ async def test_names_of_others_are_text_alone(page, name):
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", html.replace("\n", ""))
 
 
+async def test_what_has_just_happened_is_not_told_with_a_nought():
+    """And what has no instant has no age, in place of a dash that is "ago"."""
+    page = next(one for one in PAGES if one.name == "job")
+    undated = {name: value for name, value in resize(1, 2, message="c").items() if name != "time"}
+    resizes = [resize(2, 1, message="a", age_s=0), resize(1, 2, message="b", age_s=90), undated]
+    documents = replace(demo_documents(), jobs=(job("digits-a", resizes=resizes),))
+    html = await shown(page, FixedSource(documents), arguments=DIGITS_A)
+    assert re.findall(r"<tr><td>(?:<time[^>]*>)?([^<]*)", html) == ["just now", "90s ago", "\N{EN DASH}"]
+
+
 async def test_a_job_s_page_shows_what_its_script_reported():
     """Name and last value of each metric, and of which step; nothing where the script reports nothing."""
     page = next(one for one in PAGES if one.name == "job")
@@ -204,7 +214,7 @@ async def test_a_small_job_says_whom_it_made_room_for(name):
     source = FixedSource(demo_documents(), demo_lines())
     html = await shown(page, source, arguments={"namespace": "team", "name": "digits-b"}, whole=False)
     assert "It shrank from 2 to 1, <time" in html
-    assert "ago: for team/web-abc-9." in html
+    assert "ago</time>: for team/web-abc-9." in html
 
 
 async def test_a_job_that_does_not_grow_now_says_when_it_will():
