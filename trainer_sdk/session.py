@@ -243,7 +243,9 @@ class Session:
         """
         self._owner.check()
         if self._own is None:
-            raise UsageError("checkpoint() is for own_model(); tables on parameter servers are committed by themselves")
+            raise UsageError(
+                "checkpoint() is for own_model(); what replicate() was given, and tables, are committed by themselves"
+            )
         current = self._declared().current
         if current is not None and not current.is_done:
             raise UsageError("checkpoint() within a batch: call batch.done() first, so that model and position agree")
@@ -379,7 +381,7 @@ class Session:
 
     def _declared(self) -> Data:
         if self._data is None:
-            raise UsageError("no data set yet: call session.dataset(...) first")
+            raise UsageError("no data set yet: call session.dataset(...) first, or loader(session, ...) in PyTorch")
         return self._data
 
     def _check_declaring(self, what: str) -> None:

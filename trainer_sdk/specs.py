@@ -27,18 +27,18 @@ def dataset_spec(name: str, *, size: int, epochs: int, batch_size: int, seed: in
         raise UsageError(f"dataset.name: {name!r} is not a name: give a text that identifies this data set")
     spec = DatasetSpec(
         name=name,
-        size=_whole("dataset.size", size),
-        epochs=_whole("dataset.epochs", epochs),
-        batch_size=_whole("dataset.batch_size", batch_size),
-        seed=_whole("dataset.seed", seed, least=-MAX_SEED),
+        size=whole_number("dataset.size", size),
+        epochs=whole_number("dataset.epochs", epochs),
+        batch_size=whole_number("dataset.batch_size", batch_size),
+        seed=whole_number("dataset.seed", seed, least=-MAX_SEED),
     )
     if spec.size * spec.epochs > MAX_POSITION:
         raise UsageError(f"dataset.size: {spec.size:,} x {spec.epochs:,} epochs is more than 2**62 positions")
     return spec
 
 
-def _whole(path: str, value: object, *, least: int = 1) -> int:
-    """The value as an int; NumPy integers are accepted."""
+def whole_number(path: str, value: object, *, least: int = 1) -> int:
+    """The value as an int; NumPy integers are accepted.  Raises UsageError naming the argument at `path`."""
     try:
         number = operator.index(cast(SupportsIndex, value))
     except TypeError:
@@ -123,7 +123,7 @@ def sparse(
 
 def _extents(shape: SupportsIndex | tuple[SupportsIndex, ...]) -> tuple[int, ...]:
     extents = shape if isinstance(shape, tuple | list) else (shape,)
-    return tuple(_whole("shape", extent) for extent in extents)
+    return tuple(whole_number("shape", extent) for extent in extents)
 
 
 def _table(

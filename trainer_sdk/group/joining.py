@@ -15,6 +15,7 @@ from trainer_sdk.group.core.member_state import MemberState
 from trainer_sdk.group.member_runtime import MemberRuntime
 from trainer_sdk.group.port import ComparableReplica, ReplicaState
 from trainer_sdk.master_stream import MasterAddress
+from trainer_sdk.specs import whole_number
 from trainer_sdk.transport.security import Security
 
 
@@ -80,10 +81,10 @@ def join_group(
 
 
 def global_batch_of(given: int | None, environment: Environment) -> int:
-    """Records of a step: the script's number, or else the job's.  Raises UsageError without either."""
+    """Records of a step: the script's number, or else the job's.  Raises UsageError without one."""
     if given is None and not environment.global_batch:
         raise UsageError(
             "global_batch: neither script nor job says how many records a step has; give global_batch=256, say, or set "
             "spec.group.globalBatch (EDL_GLOBAL_BATCH)"
         )
-    return environment.global_batch if given is None else given
+    return environment.global_batch if given is None else whole_number("global_batch", given)

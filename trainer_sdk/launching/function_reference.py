@@ -22,6 +22,7 @@ from trainer_sdk.errors import UsageError
 
 GUARD: Final = "__edl_launch__"
 _MAIN: Final = "__main__"
+_NOT_RUN: Final = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 _FUTURE: Final = "from __future__ import annotations\n\n"
 
 
@@ -41,6 +42,10 @@ def refer_to(function: Callable[..., Any]) -> FunctionReference:
     if not isinstance(function, FunctionType) or not isinstance(inner, FunctionType):
         raise UsageError(f"launch: {function!r} is not a function; define one with def and pass that")
     name = function.__qualname__
+    if function.__code__.co_flags & _NOT_RUN:
+        raise UsageError(
+            f"launch: {name} is async or a generator, of which a call runs nothing; define a plain function"
+        )
     if "<lambda>" in name:
         raise UsageError("launch: a lambda has no name by which a trainer could find it; define it with def")
     main = sys.modules[_MAIN]

@@ -33,15 +33,17 @@ def launch_function(
     if os.environ.get("EDL_MASTER"):
         raise UsageError("launch was called within a trainer: put the call under if __name__ == '__main__':")
     reference = refer_to(function)
-    given, named = list(args), dict(kwargs)
+    given, named = _arguments(args, kwargs)
     check_json(given, "args")
     check_json(named, "kwargs")
     words = [] if trainers is None else ["--trainers", _range("trainers", trainers)]
     words += [] if servers is None else ["--servers", _range("servers", servers)]
-    words += [] if sizes is None else ["--sizes", ",".join(map(str, sizes))]
+    words += [] if sizes is None else ["--sizes", _listed(sizes)]
     words += [] if group is None else ["--group" if group else "--no-group"]
     for option, value in options.items():
         words += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
+    if not isinstance(env, Mapping):
+        raise UsageError(f"launch: env is {env!r}; write texts by name, {{'LOG_LEVEL': 'debug'}}")
     variables = {variable: str(text) for variable, text in env.items()}
     for variable, text in variables.items():
         if not variable.isidentifier() or "\0" in text:
@@ -53,12 +55,27 @@ def launch_function(
     return JobHandle(job, LaunchProcess(job, reference, given, named, words, variables=variables))
 
 
+def _arguments(args: object, kwargs: object) -> tuple[list[Any], dict[str, Any]]:
+    """What the function is called with.  Raises UsageError."""
+    if isinstance(args, str) or not isinstance(args, Sequence):
+        raise UsageError(f"launch: args is {args!r:.80}; write a list or a tuple, args=[0.1]")
+    if not isinstance(kwargs, Mapping):
+        raise UsageError(f"launch: kwargs is {kwargs!r:.80}; write arguments by name, kwargs={{'rate': 0.1}}")
+    return list(args), dict(kwargs)
+
+
 def _check_arguments(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> None:
     """Raises UsageError for a call that could only fail, which trainers would tell after their starts."""
     try:
         inspect.signature(function, follow_wrapped=False).bind(*args, **kwargs)
     except TypeError as error:
         raise UsageError(f"launch: {function.__qualname__} cannot take these args and kwargs: {error}") from None
+
+
+def _listed(sizes: object) -> str:
+    if isinstance(sizes, str) or not isinstance(sizes, Sequence) or not sizes:
+        raise UsageError(f"launch: sizes is {sizes!r:.80}; write the numbers that are allowed, [1, 2, 4, 8]")
+    return ",".join(map(str, sizes))
 
 
 def _range(name: str, count: object) -> str:

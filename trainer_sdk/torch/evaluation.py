@@ -19,6 +19,7 @@ import torch
 
 from trainer_sdk.errors import StepAborted, UsageError
 from trainer_sdk.group.group_steps import GroupSteps
+from trainer_sdk.specs import whole_number
 from trainer_sdk.torch.record_source import size_of
 
 BatchNumbers = dict[int, dict[str, float]]  # by batch: what the script's function returned of it
@@ -51,8 +52,10 @@ class EvaluationBatches:
     """The batches of a data set in the order of its records."""
 
     def __init__(self, dataset: Any, batch_size: int, options: Mapping[str, Any]) -> None:
-        self._dataset, self._batch_size, self._options = dataset, batch_size, options
+        """Raises UsageError for a data set that has no record numbers, and for no number of records a batch."""
         self._size = size_of(dataset)
+        self._dataset, self._batch_size = dataset, whole_number("batch_size", batch_size)
+        self._options = options
         self.name: Final = type(dataset).__name__
         self.count = -(-self._size // batch_size)
 
@@ -135,8 +138,10 @@ def _checked(returned: Any) -> dict[str, float]:
         )
     try:
         return {str(name): float(value) for name, value in returned.items()}
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"evaluate(): the function returned what is no number ({error})") from error
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # torch's, of a tensor of several numbers
+        raise UsageError(
+            f"evaluate(): the function returned what is no number ({error}); add it up over the batch, x.sum(), say"
+        ) from error
 
 
 def _sums(numbers: BatchNumbers) -> dict[str, float]:

@@ -25,6 +25,7 @@ from trainer_sdk.errors import TrainerLeft, UsageError
 from trainer_sdk.group.group_steps import GroupSteps
 from trainer_sdk.group.port import StepShare
 from trainer_sdk.session import Session
+from trainer_sdk.specs import whole_number
 from trainer_sdk.torch.data_digest import digest_of
 from trainer_sdk.torch.evaluation import (
     EvaluationBatches,
@@ -122,7 +123,8 @@ class GroupLoader:
     def backward(self, loss: Any) -> None:
         """In place of `loss.backward()`, once for each micro-batch; `loss` is its mean, maybe scaled by a GradScaler.
 
-        After the last one of a step the gradients are those of the mean over the whole global batch.
+        After the last one of a step the gradients are those of the mean over the whole global batch.  Raises UsageError
+        for a loss that is not one number with a gradient.
         """
         part = self._part
         if part is None:
@@ -278,8 +280,8 @@ def loader(
         raise UsageError(
             "loader(): no model yet; call model, optimizer = edl_torch.replicate(session, model, optimizer) before"
         )
-    if micro_batch is not None and micro_batch < 1:
-        raise UsageError(f"micro_batch: {micro_batch!r} is no number of records; give 1 or more, or None for one part")
+    if micro_batch is not None:
+        micro_batch = whole_number("micro_batch", micro_batch)
     if size is not None and not is_stream(dataset):
         raise UsageError(
             f"size: {type(dataset).__name__} is no IterableDataset, and its len() is its size; leave it out"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
-from torch.utils.data import Subset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
 
 from trainer_sdk.errors import UsageError
 from trainer_sdk.torch.seeds import READING, is_accelerator_in_use, numpy_and_python_states, seed_generators, seed_torch
@@ -90,6 +90,11 @@ def is_stream(dataset: Any) -> bool:
 
 def size_of(dataset: Any) -> int:
     """Records of the data set.  Raises UsageError for one that cannot be read by record number."""
+    if isinstance(dataset, DataLoader):
+        raise UsageError(
+            "dataset: is a DataLoader, which makes batches of its own; give the data set within, its .dataset, and "
+            "collate_fn and num_workers here"
+        )
     if is_stream(dataset) or not hasattr(dataset, "__getitem__"):
         raise UsageError(
             f"dataset: {type(dataset).__name__} cannot be read by record number; give a Dataset with __getitem__ and "

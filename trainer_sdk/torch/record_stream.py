@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import default_collate
 
 from trainer_sdk.errors import UsageError
+from trainer_sdk.specs import whole_number
 from trainer_sdk.torch.record_source import RecordKey
 from trainer_sdk.torch.seeds import READING, seed_generators
 
@@ -99,9 +100,7 @@ def stream_size(dataset: Any, size: Any) -> int:
                 f"size: {type(dataset).__name__} is a stream without len(); give loader(size=...) the number of "
                 "records that it has in each epoch, for a group's steps are known before they are read"
             ) from error
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise UsageError(f"size: {size!r} is no number of records; give 1 or more")
-    return size
+    return whole_number("size", size)
 
 
 @contextmanager

@@ -6,7 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from trainer_sdk.errors import StepAborted
+import torch
+
+from trainer_sdk.errors import StepAborted, UsageError
 from trainer_sdk.group.group_steps import GroupSteps
 from trainer_sdk.group.port import StepShare
 from trainer_sdk.torch.micro_batches import MicroBatch
@@ -67,8 +69,9 @@ class StepInHand:
     def contribute(self, loss: Any, part: MicroBatch) -> None:
         """Adds the gradients of this part's mean loss.  A spare part adds none, whatever its loss is.
 
-        Once the group has broken the remaining parts are not computed.
+        Once the group has broken the remaining parts are not computed.  Raises UsageError for what is no loss.
         """
+        _check_loss(loss)
         if self._steps.is_step_dropped:
             self._drop()
             return
@@ -119,3 +122,22 @@ class StepInHand:
         self.has_ended = True
         self._replica.buckets.drop()
         self._replica.buffers.drop()
+
+
+def _check_loss(loss: Any) -> None:
+    """Raises UsageError; torch's own error would be taken for one of the records."""
+    if not isinstance(loss, torch.Tensor):
+        raise UsageError(
+            f"backward(): the loss is a {type(loss).__name__}; give the tensor that the loss function returned, not "
+            "its item()"
+        )
+    if loss.numel() != 1:
+        raise UsageError(
+            f"backward(): the loss is a tensor of shape {tuple(loss.shape)}; give its mean over the micro-batch, "
+            "loss.mean()"
+        )
+    if not loss.requires_grad:
+        raise UsageError(
+            "backward(): the loss has no gradient: it was detached, computed under torch.no_grad(), or of nothing that "
+            "is trained"
+        )

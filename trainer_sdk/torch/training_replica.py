@@ -26,6 +26,7 @@ from trainer_sdk.torch.tensor_digest import digest_tensors
 _WRAPPERS: Final = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
 _SHARDED: Final = frozenset({"FullyShardedDataParallel", "FSDPModule", "DTensor"})
 """Classes of torch.distributed, by name: importing them takes more than a second."""
+_NOTHING: Final = ("not there", 0)
 
 
 class TrainingReplica(TorchReplica):
@@ -57,9 +58,18 @@ class TrainingReplica(TorchReplica):
         self._optimizers: Final = optimizers
         self._stepped = [parameter for optimizer in optimizers.values() for parameter in _parameters_of(optimizer)]
         self._summed: Final = {id(parameter) for module in trained for parameter in module.parameters()}
+        self._given: Final = {name: _described(module) for name, module in modules.items() if module in trained}
+        self._is_checked = False
 
     def check_parameters(self) -> None:
-        """Raises UsageError, by its optimizer, for a parameter that an optimizer was given since, of no bucket."""
+        """Raises UsageError for a parameter of no bucket, or of another kind than it had, since `replicate`.
+
+        Those of the model are looked at in the first step alone: a script changes a model before it trains it, and a
+        look at all of them in each step costs time.
+        """
+        if not self._is_checked:
+            self._check_given()
+            self._is_checked = True
         now = [parameter for optimizer in self._optimizers.values() for parameter in _parameters_of(optimizer)]
         if len(now) == len(self._stepped) and all(map(is_, now, self._stepped)):
             return
@@ -70,6 +80,19 @@ class TrainingReplica(TorchReplica):
                     "group does not sum its gradients; make all layers before, frozen ones too"
                 )
         self._stepped = now
+
+    def _check_given(self) -> None:
+        """Raises UsageError, by its name, for a parameter that is not the one that was given to `replicate`."""
+        for name, before in self._given.items():
+            now = _described(self._parts[name])
+            for key in (*before, *now):
+                was, what = before.get(key, _NOTHING), now.get(key, _NOTHING)
+                if was != what:
+                    told = "another parameter" if was[0] == what[0] else what[0]
+                    raise UsageError(
+                        f"{name}.{key}: was {was[0]} when it was given to replicate(), and is {told} now; give the "
+                        "model its layers, dtype and device before, and make the optimizer of them"
+                    )
 
     def digests(self) -> Mapping[str, int]:
         """Of parameters, of buffers of what is trained, and of optimizers' slots: tensors that only a step changes.
@@ -90,6 +113,11 @@ class TrainingReplica(TorchReplica):
         return digest_tensors({key: one for key, one in tensors.items() if isinstance(one, torch.Tensor)})
 
 
+def _described(module: Any) -> dict[str, tuple[str, int]]:
+    """Of each parameter what a gradient has to fit, and which object it is."""
+    return {key: (f"{one.dtype} {tuple(one.shape)} on {one.device}", id(one)) for key, one in parameter_names(module)}
+
+
 def _slots(optimizer: Any, name: str) -> dict[str, Any]:
     """Tensors of its state, by name: the parameters are numbered in the order of its groups."""
     numbered = optimizer.state_dict()["state"].items()
@@ -106,7 +134,14 @@ def replicate(session: Session, *parts: Any, **named: Any) -> Any:
 
     Raises UsageError, naming the part, for what cannot travel or train in a group.  After it: `loader`.
     """
-    replica = TrainingReplica({**_names(parts), **named})
+    unnamed = _names(parts)
+    if same := unnamed.keys() & named.keys():
+        name = min(same)
+        raise UsageError(
+            f"replicate(): {name} is the name of two parts, one of them given without a name; call the other "
+            f"otherwise, as in second_{name}=..., or give both without a name"
+        )
+    replica = TrainingReplica({**unnamed, **named})
     session.replicate(replica)
     return parts[0] if len(parts) == 1 else parts
 

@@ -73,6 +73,13 @@ def test_global_batch_comes_from_the_script_or_else_from_the_job():
         declare(session, global_batch=None)
 
 
+@pytest.mark.parametrize("given", [0, 64.0, "64"])
+def test_global_batch_that_is_no_number_is_named_as_the_script_has_it(given):
+    """It is the data set's batch_size to the master alone."""
+    with open_group() as session, pytest.raises(UsageError, match=r"^global_batch: .* is not an integer from 1 up"):
+        declare(session, global_batch=given)
+
+
 def test_place_in_the_group_is_unknown_before_the_first_step():
     """A rank that is asked for too early is no 0 by chance."""
     with open_group() as session:

@@ -142,7 +142,50 @@ def test_a_value_that_contains_itself_is_refused():
 @pytest.mark.parametrize("trainers", [True, "1:8", (1, 2, 3), 1.5])
 def test_a_wrong_range_is_refused_before_anything_starts(trainers):
     with pytest.raises(edl.UsageError, match="write 4, or"):
-        edl.launch(math_like, trainers=trainers)
+        edl.launch(math_like, [4], trainers=trainers)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ({"args": "ab"}, "args is 'ab'; write a list or a tuple"),
+        ({"args": 5}, "args is 5; write a list or a tuple"),
+        ({"kwargs": [1]}, r"kwargs is \[1\]; write arguments by name"),
+        ({"args": [4], "sizes": 3}, "sizes is 3; write the numbers"),
+        ({"args": [4], "sizes": []}, r"sizes is \[\]; write the numbers"),
+        ({"args": [4], "env": ["A"]}, r"env is \['A'\]; write texts by name"),
+    ],
+)
+def test_parameters_of_another_kind_are_refused(call, told):
+    """A text as `args` was taken for a list of letters; others failed with words of Python's."""
+    with pytest.raises(edl.UsageError, match=told):
+        edl.launch(math_like, **call)
+
+
+async def waits():
+    pass
+
+
+def yields():
+    yield
+
+
+@pytest.mark.parametrize("function", [waits, yields])
+def test_function_of_which_a_call_runs_nothing_is_refused(function):
+    """Its result would be a coroutine or a generator, and no session would be opened."""
+    with pytest.raises(edl.UsageError, match="async or a generator"):
+        refer_to(function)
+
+
+@functools.wraps(waits)
+def runs():
+    """As a function that runs another one, by asyncio or with arguments of its own."""
+
+
+def test_decorated_function_is_judged_by_what_is_called(monkeypatch):
+    """`functools.wraps` names the one within."""
+    monkeypatch.setitem(globals(), "waits", runs)
+    assert refer_to(runs).qualname == "waits"
 
 
 @pytest.mark.parametrize(
@@ -163,4 +206,4 @@ def test_a_launch_within_a_trainer_is_refused(monkeypatch):
     """Otherwise a script without the usual guard would launch itself again in each trainer."""
     monkeypatch.setenv("EDL_MASTER", "unix:/x")
     with pytest.raises(edl.UsageError, match="if __name__ == '__main__'"):
-        edl.launch(math_like)
+        edl.launch(math_like, [4])

@@ -241,5 +241,5 @@ def test_size_is_needed_and_has_a_range():
             train_group(ThreadGroup(DATASET, {0: 1}), whole_loop, make=WithoutNorm, **options)
 
     refused("size: Stream is a stream without len\\(\\); give loader\\(size=...\\)", dataset=Stream())
-    refused("size: 0 is no number of records", dataset=Stream(), size=0)
+    refused("size: 0 is not an integer from 1 up", dataset=Stream(), size=0)
     refused("size: Records is no IterableDataset", dataset=Records(), size=24)

@@ -178,7 +178,7 @@ class Unsized:
         (Stream(), {}, r"size: Stream is a stream without len\(\)"),
         (Unsized(), {}, r"Unsized has no len\(\)"),
         ([], {}, "list is empty"),
-        (Records(12), {"micro_batch": 0}, "micro_batch: 0 is no number of records"),
+        (Records(12), {"micro_batch": 0}, "micro_batch: 0 is not an integer from 1 up"),
     ],
 )
 def test_data_set_that_cannot_be_dealt_out_is_refused(session, dataset, options, message):
