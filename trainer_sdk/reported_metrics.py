@@ -24,7 +24,7 @@ class ReportedMetrics:
         """The values of these names from now on.  Raises UsageError for a value that is no number."""
         try:
             now = {str(name): float(value) for name, value in metrics.items()}
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise UsageError(f"metrics {metrics!r}: give names and numbers, loss=0.5 say ({error})") from error
         merged = {**self.values, **now}
         self.values = {name: value for name, value in merged.items() if math.isfinite(value)}

@@ -173,11 +173,17 @@ class Session:
         The hook runs again if that trainer, or the master, dies before its run is recorded, so it must be idempotent.
         """
         self._check_declaring("on_final()")
+        if not callable(hook):
+            raise UsageError(
+                f"on_final: {hook!r:.80} cannot be called; give a function of the arrays, which saves them"
+            )
         self._final = hook
 
     def on_drain(self, callback: Callable[[], object]) -> None:
         """Runs `callback` once when this trainer has to leave, after its last batch and before its loop ends."""
         self._owner.check()
+        if not callable(callback):
+            raise UsageError(f"on_drain: {callback!r:.80} cannot be called; give a function without parameters")
         self._on_drain.append(callback)
 
     # ---- while training ---------------------------------------------------------------------------------------------

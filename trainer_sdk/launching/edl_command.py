@@ -53,7 +53,12 @@ def ask_run(folder: str, command: str, target: str, *words: str) -> str:
         problem = f"edl {command} {target} has not answered within {_ANSWER_S:g} s"
         raise TimeoutError(f"{problem}: the machine may be overloaded; ask again, or stop the job") from None
     if done.returncode in _FAILED:
-        raise JobFailedError(done.stderr.strip().removeprefix("edl: "))
+        raise JobFailedError(problem_of(done.stderr))
     if done.returncode:
-        raise UsageError(done.stderr.strip().removeprefix("edl: "))
+        raise UsageError(problem_of(done.stderr))
     return done.stdout
+
+
+def problem_of(errors: str) -> str:
+    """What the command's standard error says is wrong, without its name, and without how to call it from a shell."""
+    return errors.strip().rpartition("\nError: ")[2].removeprefix("edl: ")

@@ -127,11 +127,9 @@ class LaunchProcess:
 
     def _read_results(self, code: int) -> None:
         """Take what trainers and the command left in the private folder.  Raises OSError or ValueError."""
-        errors = (self._private / "errors").read_text(encoding="utf-8", errors="replace").strip()
-        if errors.startswith("Usage: "):  # of the command line, which its caller has not written
-            errors = errors.rpartition("\nError: ")[2]
+        errors = (self._private / "errors").read_text(encoding="utf-8", errors="replace")
         ended = "it was stopped before its end" if self.state == "Stopped" else f"edl launch ended with {code}"
-        self.message = self.message or errors.removeprefix("edl: ") or ended
+        self.message = self.message or edl_command.problem_of(errors) or ended
         for file in sorted(self._private.glob("result-*.json")):
             number = int(file.stem.partition("-")[2])
             self.answers[number] = json.loads(file.read_text(encoding="utf-8"))

@@ -23,6 +23,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "spec.parameterServer": "--servers",
     "spec.group.globalBatch": "--global-batch",
     "spec.group": "--group",
+    "spec.checkpoint.everySeconds": "--checkpoint-every",
     "spec.checkpoint": "--checkpoint",
     "spec.runPolicy": "--max-restarts",
     "spec.trainer.template.spec.containers[0].env": "--env",

@@ -94,8 +94,12 @@ def claim_folder(storage: Storage, holder: str, *, allows_shared: bool = False) 
     if not isinstance(storage, LocalStorage):
         return None
     with storage.errors_of(f"{RUN_LOCK} or {WRITERS_LOCK}"):
-        _check_other_users(storage.uri, allows_shared=allows_shared)
-        make_folder(Path(storage.uri))
+        try:
+            _check_other_users(storage.uri, allows_shared=allows_shared)
+            make_folder(Path(storage.uri))
+        except (FileNotFoundError, FileExistsError, NotADirectoryError) as error:
+            problem = f"is no folder, and none can be made there ({error.strerror}): name another one"
+            raise StorageError(storage.uri, problem) from error
         claim = FolderLock(storage.uri, _lock_alone(storage.uri))
         try:
             _check_no_writers(storage.uri)

@@ -121,6 +121,7 @@ def test_every_script_gives_a_legal_name(program):
     ("path", "option"),
     [
         ("spec.checkpoint.uri", "--checkpoint"),
+        ("spec.checkpoint.everySeconds", "--checkpoint-every"),
         ("spec.trainer.minReplicas", "--trainers"),
         ("spec.trainer.sizes", "--sizes"),
         ("spec.group.globalBatch", "--global-batch"),

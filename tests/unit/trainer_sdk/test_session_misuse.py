@@ -89,6 +89,22 @@ def test_a_second_session_of_one_name_is_refused_while_the_first_is_open(session
     open_session({"EDL_MASTER": "127.0.0.1:9"}).close()
 
 
+def test_hook_that_cannot_be_called_is_refused_before_training(session):
+    """It would fail at the end of the job, or of this trainer's grace."""
+    with pytest.raises(UsageError, match=r"on_final: 'model\.pt' cannot be called"):
+        session.on_final("model.pt")
+    with pytest.raises(UsageError, match="on_drain: None cannot be called"):
+        session.on_drain(None)
+
+
+@pytest.mark.parametrize("value", ["a", None, [1.0, 2.0], 10**400])
+def test_metric_that_is_no_number_is_refused(session, value):
+    """By its name; a whole number may be too large for one, too."""
+    declare(session)
+    with pytest.raises(UsageError, match=r"metrics {'loss': .*give names and numbers"):
+        session.report({"loss": value})
+
+
 def test_use_after_fork_is_refused(session):
     """A forked worker has no stream of its own and would speak for its parent."""
     data = declare(session)
