@@ -18,7 +18,7 @@ def advance(turn: GroupTurn) -> None:
     if not state.is_complete or state.commit.phase is CopyPhase.NAMING:
         return
     if not owes_final_save(state):
-        _tell_all(turn, GroupEnded())
+        _tell_all(turn, GroupEnded(head=state.head_state))
         return
     if state.has_final_saved:
         _record_final_save(turn)

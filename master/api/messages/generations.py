@@ -229,6 +229,10 @@ class ComparisonWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupEnded:
-    """FINAL and END (rule 96): everything is trained and committed.  `final_saver`: run the hook, say FinalSaved."""
+    """FINAL and END (rule 96): everything is trained and committed.  `final_saver`: run the hook, say FinalSaved.
+
+    `head`: of END, the last checkpoint.  Who holds another state loads it before its script goes on after the loop.
+    """
 
     final_saver: bool = False
+    head: HeadState | None = None

@@ -23,7 +23,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=float(os.environ.get("RATE", 
 trained, finals = [], []
 with edl.open() as session:
     edl_torch.replicate(session, model, optimizer)
-    session.on_final(lambda arrays: finals.append(loader.step))
+    if "HOOKLESS" not in os.environ:
+        session.on_final(lambda arrays: finals.append(loader.step))
     loader = edl_torch.loader(session, records, epochs=epochs, global_batch=8, micro_batch=4, seed=5)
     for epoch in loader.epochs():
         if loader.step == stop_after:
@@ -43,7 +44,7 @@ with edl.open() as session:
         if loader.step == stop_after:
             break
 told = {"trained": trained, "finals": finals, "ended": session.has_ended, "step": loader.step,
-    "rate": optimizer.param_groups[0]["lr"]}
+    "rate": optimizer.param_groups[0]["lr"], "weights": model.weight.tolist()}
 pathlib.Path(sys.argv[3]).write_text(json.dumps(told))
 """
 
@@ -73,6 +74,15 @@ def order(trained):
     for epoch, numbers in trained:
         found.setdefault(epoch, []).extend(numbers)
     return found
+
+
+def test_script_that_trains_nothing_more_has_the_trained_model_after_its_loop(start):
+    """What it evaluates or saves there was the model as the script had made it; with a final hook it was not."""
+    first, _ = start(2, HOOKLESS="1")
+    for variables in ({"HOOKLESS": "1"}, {}):
+        again, _ = start(2, **variables)
+        assert (again["trained"], again["ended"]) == ([], True)
+        assert (again["weights"], again["step"]) == (first["weights"], 6)
 
 
 def test_script_trains_more_epochs_from_where_it_ended(start, tmp_path):

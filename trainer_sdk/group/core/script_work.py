@@ -6,7 +6,7 @@ and nothing under its hands.
 
 from __future__ import annotations
 
-from master.api.messages.generations import HeadState
+from master.api.messages.generations import HeadState, StateId
 from trainer_sdk.group.core.copies import due_copy
 from trainer_sdk.group.core.member_events import (
     Await,
@@ -31,6 +31,9 @@ from trainer_sdk.protocol.trainer_events import FinishReason
 def next_work(state: MemberState) -> ScriptWork:
     """The script's next action; it may have changed by the time that it is answered, and the answer is then ignored."""
     if state.ended is not None:
+        head = state.ended.head
+        if head is not None and head.manifest is not None and not _holds(state, head.state):
+            return LoadHead(number=0, head=head)  # of no generation
         return FinishScript(finish=GroupFinish(reason=FinishReason.ENDED, final_saver=state.ended.final_saver))
     match state.phase:
         case MemberPhase.GONE:
@@ -47,6 +50,11 @@ def next_work(state: MemberState) -> ScriptWork:
             return due_copy(state) or (Await() if state.is_all_done else GiveStep(share=share_of(state)))
         case _:
             return Await()
+
+
+def _holds(state: MemberState, last: StateId) -> bool:
+    """True if the replica is at the job's last step, which has the same bits at all that have done it (rule 65)."""
+    return state.state is not None and (state.state.lineage, state.state.step) == (last.lineage, last.step)
 
 
 def _transfer(state: MemberState) -> ScriptWork:

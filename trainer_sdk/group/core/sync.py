@@ -107,7 +107,7 @@ def handle_taken(state: MemberState, event: StateTaken) -> MemberStep:
 
     Who has taken it passes it on.
     """
-    taken = replace(state, state=event.state, skipped=event.skipped, is_fresh=False, copy=None)
+    taken = replace(state, state=event.state, skipped=event.skipped, is_fresh=False, copy=None, is_step_given=False)
     if state.transfer is None or event.number != state.number:
         return MemberStep(taken)
     if state.transfer.receivers:

@@ -213,7 +213,9 @@ def test_the_end_is_said_when_head_holds_the_last_step():
     driver, members = training("t0", "t1", step=STEPS)
     assert not any(driver.told(GroupEnded, one) for one in members)
     finish(driver, members)
-    assert [driver.told(GroupEnded, one) for one in members] == [[GroupEnded()]] * 2
+    head = driver.state.head_state
+    assert head.state.step == STEPS
+    assert [driver.told(GroupEnded, one) for one in members] == [[GroupEnded(head=head)]] * 2
     assert group.status(driver.state, driver.now).phase is JobPhase.COMPLETE
 
 
@@ -231,7 +233,7 @@ def test_one_runs_the_final_hook_and_another_if_it_is_lost():
     (other,) = [one for one in members if one not in savers]
     assert GroupEnded(final_saver=True) in driver.told(GroupEnded, other)
     driver.say(other, FinalSaved())
-    assert GroupEnded() in driver.told(GroupEnded, other)
+    assert GroupEnded(head=driver.state.head_state) in driver.told(GroupEnded, other)
 
 
 def saving(*names):
@@ -256,7 +258,7 @@ def test_end_is_told_once_it_is_durable_that_the_final_hook_has_run():
     assert group.status(driver.state, driver.now).phase is JobPhase.SAVING
     driver.let_go()
     assert driver.durable.final_save == driver.durable.head.id
-    assert driver.told(GroupEnded, other) == [GroupEnded()]
+    assert driver.told(GroupEnded, other) == [GroupEnded(head=driver.state.head_state)]
 
 
 def test_next_master_has_no_final_hook_run_again():
@@ -269,7 +271,7 @@ def test_next_master_has_no_final_hook_run_again():
     own = driver.durable.head.state
     driver.say(other, registration(other, generation=1, state=own, has_final_hook=True))
     driver.say(other, Declare(dataset=driver.spec, layout="l"))
-    assert driver.told(GroupEnded, other) == [GroupEnded()]
+    assert driver.told(GroupEnded, other) == [GroupEnded(head=driver.state.head_state)]
     assert group.status(driver.state, driver.now).phase is JobPhase.COMPLETE
 
 

@@ -71,12 +71,12 @@ def test_script_without_the_final_hook_of_the_start_before_ends_too():
     own = StateId(lineage=driver.state.number, generation=number, step=last)
     driver.progress(key("t1"), number, last, phase=GroupPhase.DONE)
     driver.say(key("t1"), offer_of(own, number, spec=replace(SPEC, epochs=3)))
-    assert driver.told(GroupEnded, key("t1")) == [GroupEnded()]
+    assert driver.told(GroupEnded, key("t1")) == [GroupEnded(head=driver.state.head_state)]
 
 
 def test_the_same_epochs_are_done():
     driver = ended()
-    assert come(driver, SPEC.epochs)[-1] == GroupEnded()
+    assert come(driver, SPEC.epochs)[-1] == GroupEnded(head=driver.state.head_state)
 
 
 @pytest.mark.parametrize("epochs", [3, 1])
@@ -101,7 +101,7 @@ def test_fewer_epochs_than_are_done_are_refused():
 def test_fewer_epochs_than_before_end_earlier():
     """As many as head holds: the job is complete."""
     driver = ended(step=total_steps(replace(SPEC, epochs=1)))
-    assert come(driver, 1)[-1] == GroupEnded()
+    assert come(driver, 1)[-1] == GroupEnded(head=driver.state.head_state)
     assert phase(driver) is JobPhase.COMPLETE
 
 
@@ -143,7 +143,7 @@ def test_a_stop_holds_until_more_epochs_are_declared():
     """The same script started again trains no more; one that declares more trains the rest, and then the new ones."""
     driver = ended(step=3, is_stopped=True)
     assert group.status(driver.state, driver.now).stopped_at == 3
-    assert come(driver, SPEC.epochs)[-1] == GroupEnded()
+    assert come(driver, SPEC.epochs)[-1] == GroupEnded(head=driver.state.head_state)
     driver = ended(step=3, is_stopped=True)
     assert come(driver, 3) == [Declared(dataset=replace(SPEC, epochs=3), tables=())]
     driver.pass_time(1.5)

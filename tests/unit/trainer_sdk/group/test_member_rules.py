@@ -32,6 +32,7 @@ from trainer_sdk.group.core.member_events import (
     Await,
     FinishScript,
     GroupConnected,
+    LoadHead,
     StatesGathered,
     StateTaken,
     StepApplied,
@@ -116,6 +117,23 @@ def test_last_step_is_not_the_end():
     ended, _ = feed(state, GroupEnded(final_saver=True), GroupEnded())
     finish = GroupFinish(reason=FinishReason.ENDED, final_saver=True)
     assert next_work(ended) == FinishScript(finish=finish)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_who_does_not_hold_the_last_state_loads_it_before_the_script_goes_on(is_stopped):
+    """Rule 96: a process that comes when all is trained, or fell behind; its script evaluates or saves afterwards."""
+    last = replace(sid(3, 6), is_stopped=is_stopped)
+    end = GroupEnded(head=HeadState(state=last, manifest=ManifestId("m")))
+    finish = FinishScript(finish=GroupFinish(reason=FinishReason.ENDED))
+    for behind in (fresh(0), synced(step=5), give(synced(step=5))):
+        ended, _ = feed(behind, end)
+        assert next_work(ended) == LoadHead(number=0, head=end.head)
+        loaded, _ = feed(ended, StateTaken(number=0, state=last, skipped=EMPTY))
+        assert next_work(loaded) == finish
+        assert loaded.state == last
+    assert next_work(feed(synced(step=6), end)[0]) == finish
+    first = GroupEnded(head=HeadState(state=last))  # a job that was stopped before its first step has no checkpoint
+    assert next_work(feed(fresh(0), first)[0]) == finish
 
 
 def test_end_ends_the_wait_for_a_member_that_has_stopped_alone():

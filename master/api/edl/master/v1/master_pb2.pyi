@@ -1735,17 +1735,25 @@ class GroupEnded(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FINAL_SAVER_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
     final_saver: _builtins.bool
+    @_builtins.property
+    def head(self) -> Global___HeadState:
+        """the last checkpoint; of a release before 0.1.0 none"""
+
     def __init__(
         self,
         *,
         final_saver: _builtins.bool = ...,
+        head: Global___HeadState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "head", b"head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["final_saver", b"final_saver"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "final_saver", b"final_saver", "head", b"head"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__head: _TypeAlias = _typing.Literal["head"]  # noqa: Y015
+    _WhichOneofArgType__head: _TypeAlias = _typing.Literal["_head", b"_head"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__head) -> _WhichOneofReturnType__head | None: ...
 
 Global___GroupEnded: _TypeAlias = GroupEnded  # noqa: Y015
 
