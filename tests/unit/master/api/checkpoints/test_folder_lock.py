@@ -33,6 +33,14 @@ def test_a_folder_is_claimed_once_and_again_after_its_release(storage):
     claim_folder(storage, "two").release()
 
 
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/nowhere"])
+def test_a_path_at_which_no_folder_can_be_is_told(tmp_path, place):
+    """It was told by the names of the lock files, which nobody has heard of."""
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"is no folder, and none can be made there .*: name another one"):
+        claim_folder(LocalStorage(tmp_path / place), "one")
+
+
 def test_a_writer_that_outlives_its_run_keeps_the_next_one_out(storage):
     """The run's own lock is gone with it; its master still writes."""
     claim = claim_folder(storage, "one")
