@@ -6,18 +6,42 @@ from urllib.error import HTTPError
 
 import pytest
 
-from tests.harness.edl_command import EdlRun, edl, ready_trainers, wait_until
+from tests.harness.edl_command import FILES, PROGRAMS, EdlRun, edl, ready_trainers, wait_until
+
+REPORTS = f"""
+---
+apiVersion: edl.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: reports}}
+spec:
+  trainer:
+    minReplicas: 1
+    maxReplicas: 1
+    template:
+      spec:
+        containers:
+        - name: t
+          command: [python, {PROGRAMS / "sharder.py"}]
+          args: [--out, told, --size, "100", --epochs, "1", --pause-s, "0.5"]
+          resources: {{requests: {{cpu: 500m, memory: 64Mi}}}}
+  master:
+    template:
+      spec:
+        containers: [{{name: m, resources: {{requests: {{cpu: 100m, memory: 64Mi}}}}}}]
+"""
+"""A job that reports a metric and ends."""
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Two nodes of two cpus; one job of at most three trainers, one web pod, and the page."""
-    started = EdlRun(tmp_path_factory.mktemp("page"), "--stay", "--page")
+    """Two nodes of two cpus; one job of at most three trainers, one that has ended, one web pod, and the page."""
+    started = EdlRun(tmp_path_factory.mktemp("page"), "--stay", "--page", files=FILES + REPORTS)
     line = started.process.stdout.readline()
     while not line.startswith("page: "):
         line = started.process.stdout.readline()
     started.address = line.removeprefix("page: ").strip()
     edl("wait", "--for=condition=Available", "deployment/web", "--timeout", "100s", run=started.folder)
+    edl("wait", "--for=condition=Completed", "tj/reports", "--timeout", "100s", run=started.folder)
     wait_until(lambda: ready_trainers(started.folder, "idle") == 2, "growth into free room")
     yield started
     started.end()
@@ -42,6 +66,7 @@ def test_sizes_and_progress_of_jobs_are_those_of_get(run):
     view = asked(run, "/api/now")
     assert [one["name"] for one in view["jobs"]] == list(documents)
     assert view["job_count"] == len(documents)
+    assert documents["reports"]["status"]["progress"]["metrics"].keys() == {"batches"}
     for shown in view["jobs"]:
         spec, status = documents[shown["name"]]["spec"], documents[shown["name"]]["status"]
         trainers = status["trainers"]
