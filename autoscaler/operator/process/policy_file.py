@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import Field, fields
 from enum import StrEnum
-from math import isfinite
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
@@ -70,8 +69,9 @@ def read_policy(path: Path) -> Policy:
 def parse_policy(content: Mapping[str, Any]) -> Policy:
     """Return the policy of these fields.  Raises InvalidSpecError."""
     known = {public_name(field.name): field for field in fields(Policy)}
-    if unknown := next((name for name in content if name not in known), None):
-        raise InvalidSpecError(f"policy.{unknown}", "is no field of a policy", f"one of {', '.join(sorted(known))}")
+    for name in content:
+        if name not in known:
+            raise InvalidSpecError(f"policy.{name}", "is no field of a policy", f"one of {', '.join(sorted(known))}")
     types = get_type_hints(Policy)
     given = {
         known[name].name: _parse(f"policy.{name}", known[name], types[known[name].name], value)
@@ -132,20 +132,21 @@ def _parse(path: str, field: Field[Any], kind: Any, value: Any) -> Any:
             raise InvalidSpecError(path, f"is {value!r}", "true or false")
         return value
     if isinstance(kind, type) and issubclass(kind, StrEnum):
-        if value not in {*kind}:
+        word = "off" if value is False else value  # YAML reads off as false, unless it stands in quotes
+        if word not in list(kind):
             raise InvalidSpecError(path, f"is {value!r}", " or ".join(kind))
-        return kind(value)
+        return kind(word)
     return _number(path, field.name, value, is_integer=kind is int)
 
 
 def _number(path: str, field: str, value: Any, *, is_integer: bool) -> float:
     wanted = (int,) if is_integer else (int, float)
-    if isinstance(value, bool) or not isinstance(value, wanted) or not isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, wanted):
         raise InvalidSpecError(path, f"is {value!r}", "a whole number" if is_integer else "a number")
     most = 100.0 if field.endswith("_percent") else LONGEST_S if field.endswith("_s") else 2.0**31 - 1
     least = 1.0 if field == "stale_limit_s" else 0.0
-    if not least <= value <= most:
-        raise InvalidSpecError(path, f"is {value:g}", f"{least:g} to {most:.0f}")
+    if not least <= value <= most:  # nor is nan
+        raise InvalidSpecError(path, f"is {value}", f"{least:g} to {most:.0f}")
     return value if is_integer else float(value)
 
 

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import pytest
 
-from autoscaler.domain import Fairness, Headroom, Policy, Reclaim, Resources, Shape
+from autoscaler.domain import Fairness, Headroom, Policy, Reclaim, ReclaimMode, Resources, Shape
 from autoscaler.errors import InvalidSpecError
 from autoscaler.operator.process.operator_settings import read_settings
 from autoscaler.operator.process.policy_file import parse_policy, policy_config_map, public_name, read_policy
@@ -56,6 +56,8 @@ def test_what_is_said_holds():
         ({"upWindowSeconds": float("nan")}, "policy.upWindowSeconds"),
         ({"upWindowSeconds": float("inf")}, "policy.upWindowSeconds"),
         ({"upWindowSeconds": 1e12}, "policy.upWindowSeconds"),
+        ({"upWindowSeconds": 10**400}, "policy.upWindowSeconds"),
+        ({"transfersPerMinute": -(10**400)}, "policy.transfersPerMinute"),
         ({"staleLimitSeconds": 0}, "policy.staleLimitSeconds"),
         ({"transfersPerMinute": 1.5}, "policy.transfersPerMinute"),
         ({"transfersPerMinute": 2**31}, "policy.transfersPerMinute"),
@@ -65,6 +67,10 @@ def test_what_is_said_holds():
         ({"idleReclaim": "act", "idleNoticeSeconds": 59}, "policy.idleNoticeSeconds"),
         ({"reclaim": "Scheduler"}, "policy.reclaim"),
         ({"reclaim": None}, "policy.reclaim"),
+        ({"reclaim": ["planner"]}, "policy.reclaim"),
+        ({"reclaim": False}, "policy.reclaim"),
+        ({"idleReclaim": True}, "policy.idleReclaim"),
+        ({None: 3}, "policy.None"),
         ({"headroom": {"cpu": 1}}, "policy.headroom"),
         ({"headroom": [3]}, "policy.headroom[0]"),
         ({"headroom": [{"cpu": "1"}]}, "policy.headroom[0].count"),
@@ -94,6 +100,13 @@ def test_a_policy_that_is_written_is_read_again():
         written = policy_config_map(policy, namespace="default")
         assert parse_policy(json.loads(written["data"]["policy.yaml"])) == policy
         assert written["metadata"]["labels"] == {"app.kubernetes.io/part-of": "edl"}
+
+
+def test_off_without_quotes_is_off(tmp_path):
+    """YAML reads it as false."""
+    file = tmp_path / "policy.yaml"
+    file.write_text("idleReclaim: off\n")
+    assert read_policy(file).idle_reclaim is ReclaimMode.OFF
 
 
 def test_an_empty_file_says_nothing(tmp_path):
