@@ -33,7 +33,7 @@ def gpu_rows(
     if report is None:
         return [_row(found, {"why": "its agent has not reported yet"})]
     if not report.gpus:
-        return [_row(found, {"why": "no GPUs", "reported": _age(report, now_s)})]
+        return [_row(found, {"why": "no GPUs, or its driver does not answer", "reported": _age(report, now_s)})]
     gpus = report.gpus_at(now_s, disputed=disputed)
     return [_row(found, cells) for one in gpus for cells in _cells(one, report, jobs, now_s)]
 

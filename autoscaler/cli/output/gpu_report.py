@@ -15,14 +15,17 @@ from autoscaler.views.phrases import format_age
 
 
 def gpu_lines(sample: NodeSample) -> list[str]:
-    """A table with one line for each device and pod, below what could not be asked."""
+    """A table with one line for each device and pod, below what could not be asked.
+
+    Of a driver that failed nobody knows whether there are GPUs.
+    """
     problems = []
     if sample.failure is not None:
         problems.append(sample.failure.message)
     elif isinstance(sample.owners, OwnersUnknown):
         problems.append(f"pods are not known: {sample.owners.reason}")
     if not sample.devices:
-        return [*problems, "no GPUs"]
+        return problems if sample.failure is not None else [*problems, "no GPUs"]
     rows = [["GPU", "MODEL", "VERDICT", "LOW-FOR", "WATTS", "POD", "WHY"]]
     for device in sample.devices:
         rows += _rows(device, _pods_of(device, sample))

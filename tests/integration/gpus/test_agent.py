@@ -161,10 +161,11 @@ def test_wrong_options_are_refused(environment, options, code, message):
 
 
 def test_once_without_a_driver_fails(tmp_path, library):
-    """And says what is missing."""
+    """And says what is missing, and not that there are no GPUs."""
     environment = {**os.environ, "LD_LIBRARY_PATH": str(library.parent), fake_nvml.VARIABLE: str(tmp_path / "none")}
     command = [EDL, "agent", "--once", "--window", "5s", "--no-kubelet"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "driver" in done.stderr
+    assert "no GPUs" not in done.stdout
     assert "Traceback" not in done.stderr

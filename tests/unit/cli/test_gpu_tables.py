@@ -100,6 +100,8 @@ def test_objects_without_a_readable_report_say_so():
     broken = written()
     broken["status"]["gpus"][0]["verdict"] = "busy"
     assert "status.gpus[0].verdict" in " ".join(table(broken)[1])
+    silent = written(replace(REPORT, gpus=()))
+    assert "no GPUs, or its driver does not answer" in " ".join(table(silent)[1])
 
 
 def listed(*reports):
