@@ -173,7 +173,13 @@ def _explain(error: FieldError) -> str:
 
 def _run_here(launched: LaunchedJob, document: Document, options: dict[str, Any]) -> Exit:
     from autoscaler.cli.local.foreground_command import choose_output, choose_page, run_manifests  # noqa: PLC0415 - not for --help
-    from autoscaler.cli.local.launch_nodes import cores_and_memory, equal_nodes, machine_gpus, nodes_of_machine  # noqa: PLC0415 - too
+    from autoscaler.cli.local.launch_nodes import (  # noqa: PLC0415 - too
+        check_gpus,
+        cores_and_memory,
+        equal_nodes,
+        machine_gpus,
+        nodes_of_machine,
+    )
     from autoscaler.cli.output.formats import format_content  # noqa: PLC0415 - too
     from autoscaler.local_run.run_settings import GPU_WINDOW_S, RunSettings  # noqa: PLC0415 - too
     from autoscaler.manifests.parsing import parse_documents  # noqa: PLC0415 - too
@@ -183,6 +189,7 @@ def _run_here(launched: LaunchedJob, document: Document, options: dict[str, Any]
     named: tuple[int, Resources] | None = options["nodes"]
     if named:
         nodes, cuda_ids = equal_nodes(*named), {}
+        check_gpus(nodes, "--nodes")
     else:
         cuda_ids = {gpu.number: gpu.cuda_id for gpu in machine_gpus()}
         nodes = nodes_of_machine(job, replace(cores_and_memory(), gpu_count=len(cuda_ids)))

@@ -168,7 +168,8 @@ def _check_cluster(manifests: Manifests, file: Path) -> None:
 
 
 def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, Any]) -> RunSettings:
-    from autoscaler.clusters.local.machine.gpus import GpuLookupError, find_gpus, spread  # noqa: PLC0415 - not for --help
+    from autoscaler.cli.local.launch_nodes import check_gpus  # noqa: PLC0415 - not for --help
+    from autoscaler.clusters.local.machine.gpus import GpuLookupError, find_gpus, spread  # noqa: PLC0415 - with it
     from autoscaler.local_run.run_settings import (  # noqa: PLC0415 - with it
         LEAST_GPU_WINDOW_S,
         LOCAL_POLICY,
@@ -179,6 +180,7 @@ def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, An
 
     nodes = manifests.nodes or _equal_nodes(options)
     devices = sum(node.capacity.gpu_count for node in nodes)
+    check_gpus(nodes, "the LocalCluster document" if manifests.nodes else "--gpu")
     shares: list[tuple[int, ...]] = []
     cuda_ids: dict[int, str] = {}
     gpu_window_s = 0.0

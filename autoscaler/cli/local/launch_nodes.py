@@ -18,6 +18,9 @@ from autoscaler.domain import NOTHING, Resources
 from autoscaler.manifests.api_types import Manifests, TrainingJob, VirtualNode
 from autoscaler.manifests.conversion import make_virtual_node
 
+MOST_GPUS: Final = 10_000
+"""Of all nodes of a run, which has a number for each."""
+
 _GIB: Final = 1 << 30
 
 
@@ -69,6 +72,14 @@ def nodes_of_machine(job: TrainingJob, machine: Resources) -> tuple[VirtualNode,
     master = replace(job.master.template.requests, extended=())
     pods = job.trainer.replicas.maximum + (0 if job.server is None else job.server.replicas.maximum) + 1
     return (make_virtual_node("machine", room + master, pod_limit=max(pods, 110)),)
+
+
+def check_gpus(nodes: Sequence[VirtualNode], where: str) -> None:
+    """Raise CommandError for more GPUs than a run has numbers for.  `where`: what named them."""
+    count = sum(node.capacity.gpu_count for node in nodes)
+    if count > MOST_GPUS:
+        told = f"the nodes have {count:,} GPUs together, and a run has {MOST_GPUS:,} at most"
+        raise CommandError(Exit.REFUSED, f"{where}: {told}; give each node fewer, or have fewer nodes")
 
 
 def oversize_notices(manifests: Manifests, nodes: Sequence[VirtualNode], machine: Resources) -> tuple[str, ...]:

@@ -280,6 +280,15 @@ def test_gpu_auto_without_a_driver_says_so(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_more_gpus_than_a_run_can_number_are_refused_at_once(tmp_path):
+    """Not after minutes, with the machine's memory full of numbers."""
+    (tmp_path / "job.yaml").write_text(FILES.replace("IDLE", "x").replace("WEB", "y"))
+    argv = [EDL, "run", "job.yaml", "--gpu", "1000000000"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 4
+    assert "--gpu: the nodes have 4,000,000,000 GPUs together" in done.stderr
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(shell):
     """For the three shells."""
