@@ -21,10 +21,16 @@ def _count_of(verdict: GpuVerdict, one: TopLine) -> str:
     return str(one.count(verdict))
 
 
+def _whole_mi(memory_bytes: int) -> str:
+    """As `kubectl top` writes it: what is in use changes while it is read."""
+    return format_memory(-(-memory_bytes // _MI) * _MI)
+
+
+_MI: Final = 1 << 20
 _VERDICTS: Final = (GpuVerdict.ACTIVE, GpuVerdict.HELD, GpuVerdict.FREE, GpuVerdict.UNKNOWN)
 _COLUMNS: Final[Mapping[str, Callable[[TopLine], str | None]]] = {
     "CPU": lambda one: None if one.used is None else format_cpu(one.used.cpu_milli),
-    "MEMORY": lambda one: None if one.used is None else format_memory(one.used.memory_bytes),
+    "MEMORY": lambda one: None if one.used is None else _whole_mi(one.used.memory_bytes),
     "GPUS": lambda one: str(len(one.gpus)),
     **{verdict.value.upper(): partial(_count_of, verdict) for verdict in _VERDICTS},
     "BUSY": lambda one: format_busy(one.busy_ratio),

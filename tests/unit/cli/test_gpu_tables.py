@@ -152,11 +152,16 @@ def test_another_word_to_sort_by_is_refused_with_those_that_there_are():
 
 def test_holders_of_idle_gpus_come_first():
     """Jobs and pods of no job, in one namespace or in all."""
-    usage = Usage(pods={"lab/notebook": UsedAmounts(cpu_milli=40, memory_bytes=1 << 30)})
+    used = {
+        "lab/notebook": UsedAmounts(cpu_milli=40, memory_bytes=1 << 30),
+        "lab/other": UsedAmounts(cpu_milli=5, memory_bytes=801_628 << 10),
+    }
+    usage = Usage(pods=used)
     lines = holder_lines([REPORT], JOBS, usage, NOW_S, are_pods_apart=False, namespace=None)
     rows = [line.split() for line in format_top(lines, "table", has_namespaces=True).splitlines()]
     assert [row[1] for row in rows] == ["NAME", "pod/notebook", "pod/other", "tj/bert"]
     assert rows[1] == ["lab", "pod/notebook", "40m", "1Gi", "1", "0", "1", "0", "0", "0%", "84", "43m"]
+    assert rows[2][2:4] == ["5m", "783Mi"]
     assert rows[3] == ["ml", "tj/bert", "-", "-", "1", "1", "0", "0", "0", "90%", "500", "-"]
     apart = holder_lines([REPORT], JOBS, usage, NOW_S, are_pods_apart=True, namespace="ml")
     assert format_top(apart, "table", has_namespaces=False, has_heading=False).split()[0] == "pod/bert-trainer-0"
