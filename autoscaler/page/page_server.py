@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 import sys
@@ -10,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from autoscaler.errors import InvariantViolationError
 from autoscaler.page.connections import accepting
@@ -36,6 +38,8 @@ BACKLOG: Final = 64
 SWITCH_S: Final = 0.0005
 """Python's threads take turns of this length, not of 5 ms: an answer goes through the loop some hundred times, and
 each time waits for the turn of a thread that makes views to end."""
+
+requests_log = logging.getLogger(f"{__name__}.requests")
 
 
 @asynccontextmanager
@@ -82,6 +86,7 @@ async def serving(
         shutdown_timeout=SHUTDOWN_S,
         keepalive_timeout=KEEP_ALIVE_S,
         handler_cancellation=True,
+        logger=requests_log,
     )
     await runner.setup()
     try:
@@ -91,3 +96,12 @@ async def serving(
             yield
     finally:
         await runner.cleanup()
+
+
+def _is_fault_of_the_page(record: logging.LogRecord) -> bool:
+    """False for a request that is none: whoever reaches the port could fill the log, or a run's terminal, with them."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
+
+
+requests_log.addFilter(_is_fault_of_the_page)

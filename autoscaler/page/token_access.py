@@ -53,7 +53,7 @@ class TokenAccess:
             answer.set_cookie(self._cookie, session, httponly=True, samesite="Strict", path="/")
             raise answer
         kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
-        if kind == "Bearer":
+        if kind.lower() == "bearer":
             self._check_token(bearer)
         else:
             self._check_session(request)

@@ -30,6 +30,33 @@ async def test_a_wrong_token_is_refused(stranger, base, given):
         assert "Set-Cookie" not in answer.headers
 
 
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
+async def test_a_script_sends_the_token_as_a_bearer(stranger, base, token, scheme):
+    async with stranger.get(base + "/api/now", headers={"Authorization": f"{scheme} {token}"}) as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET /" + 9_000 * b"a" + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET * HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+    ],
+    ids=["long", "no address", "no host", "negative"],
+)
+async def test_what_is_no_request_leaves_nothing_in_the_log(base, caplog, said):
+    """Whoever reaches the port can send it, and a traceback for each would fill the terminal of a run."""
+    host, port = base.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(said)
+    assert (await reader.readline()).split()[1] == b"400"
+    writer.close()
+    await writer.wait_closed()
+    assert caplog.records == []
+
+
 async def test_the_token_becomes_a_cookie_and_leaves_the_address(address, base):
     """No other site's request carries the cookie, no script reads it, and the token is in no address afterwards."""
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser:
