@@ -152,11 +152,14 @@ async def _load_configuration(kubeconfig: Path | None, context: str | None) -> t
 
     configuration = Configuration()
     await load(configuration)
+    if not configuration.host.startswith(("http://", "https://")):
+        problem = f"{configuration.host[:100]!r} is no address of a server: write https://HOST:PORT"
+        raise PermanentError(f"cannot configure access to the API server: {problem}")
     return configuration, load
 
 
 class ApiConnection:
-    """Connections to one API server under one identity."""
+    """Connections to one API server under one identity.  Raises PermanentError for a certificate that is none."""
 
     def __init__(
         self,
@@ -170,7 +173,11 @@ class ApiConnection:
         self._date = ""  # header of the last response
         self._configuration = configuration
         self._load = load
-        self._pool = _Pool(configuration, policy)
+        try:
+            self._pool = _Pool(configuration, policy)
+        except OSError as error:  # ssl's are: no certificate, or a key of another one
+            problem = f"a certificate or its key cannot be used: {error}"
+            raise PermanentError(f"cannot configure access to the API server: {problem}; give a kubeconfig") from error
 
     async def send(self, request: ApiRequest, *, timeout_s: float | None = None, most_bytes: int | None = None) -> Any:
         """Return the decoded response; retries, deadlines and errors as the module says.
@@ -262,6 +269,10 @@ class ApiConnection:
 
     async def _send(self, request: ApiRequest, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         token = await self._configuration.get_api_key_with_prefix("BearerToken")
+        if token and not token.isprintable():
+            raise PermanentError(
+                "the token for the API server has a line break, or another sign that no header may have"
+            )
         headers = {"Accept": JSON, "Content-Type": request.content_type, "User-Agent": "edl"}
         query = f"?{urlencode(request.query)}" if request.query else ""
         return await self._pool.send(
