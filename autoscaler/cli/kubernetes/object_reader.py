@@ -70,6 +70,8 @@ class ObjectReader:
         """The object of this name."""
         known = KINDS[kind]
         namespace, short = self.split(name)
+        if not short:  # its path would be that of all objects
+            raise CommandError(Exit.USAGE, f"{kind}/{name} ends before the name; write {kind}/NAME, or NAMESPACE/NAME")
         try:
             return await self.api.get(known, short, namespace=namespace if known.is_namespaced else None)
         except NotFoundError:

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from autoscaler.cli.exit_codes import Exit
 from autoscaler.cli.place_values import PodSelector, SizeRequest
 from autoscaler.clusters.kubernetes.api import kinds
@@ -36,6 +38,19 @@ def test_keep_refuses_pods_of_which_it_keeps_nothing(digits):
     for name in ("digits-trainer-0", "web-1"):
         assert KEEP_UNTIL not in made.get(kinds.PODS, name)["metadata"].get("annotations", {})
         assert place.keep_pod(name, 0).endswith("is kept no longer")
+
+
+@pytest.mark.parametrize("name", ["", f"{NAMESPACE}/"])
+def test_a_name_that_ends_before_the_name_is_of_nothing(digits, name):
+    """On the wire it would be the path of all pods, and what is read there is no pod."""
+    _, place = digits
+    for call in (
+        lambda: place.delete("pod", name, is_dry=False),
+        lambda: place.keep_pod(name, 60),
+        lambda: place.drain("node", name, PodSelector(role=None, ordinal=None), is_dry=False),
+        lambda: place.describe("tj", name),
+    ):
+        assert "ends before the name" in refused(Exit.USAGE, call)
 
 
 def test_scale_pins_a_job_through_its_scale(digits):
