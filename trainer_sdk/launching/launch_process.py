@@ -1,7 +1,8 @@
 """The process `edl launch` of one job: started, read to its end by a thread, and what it has said so far.
 
 The process ends when its standard input closes, so a job does not outlive the interpreter that launched it.  The call,
-a cell's source and the results are in a private folder, which is gone afterwards.  What a caller may do with the job is
+a cell's source and the results are in a private folder, which is gone afterwards: where this interpreter is killed, the
+command removes it.  What a caller may do with the job is
 `job_handle`.
 """
 
@@ -152,10 +153,11 @@ def _write_call(folder: Path, reference: FunctionReference, args: list[Any], kwa
 
 def _start(folder: Path, words: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[str]:
     target = ("-m", "trainer_sdk.launching.launched_function", str(folder))
+    owned = ("--owner-folder", str(folder))
     given = {GIVEN + variable: text for variable, text in variables.items()}
     with (folder / "errors").open("wb") as errors:
         return subprocess.Popen(
-            [*edl_command.command_words(), "launch", "--json", "--ends-with-stdin", *words, *target],
+            [*edl_command.command_words(), "launch", "--json", "--ends-with-stdin", *owned, *words, *target],
             env={**edl_command.command_environment(), **given},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -7,6 +7,7 @@ cluster, where `followed_job` waits for its end.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +111,7 @@ _MOST_RECORDS: Final = 2**31 - 1  # of a step, as EDL_GLOBAL_BATCH has it
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", help="Format of --dry-run.")
 @click.option("--json", "is_json", is_flag=True, help="Events as JSON lines, no live view.")
 @click.option("--ends-with-stdin", is_flag=True, hidden=True, help="Stop once standard input closes.")
+@click.option("--owner-folder", hidden=True, help="Folder to remove at the end, where standard input has closed.")
 @click.pass_context
 def launch(context: click.Context, /, **options: Any) -> None:
     """Run a training script as a job that grows and shrinks, without a job file.
@@ -138,7 +140,11 @@ def launch(context: click.Context, /, **options: Any) -> None:
     elif kind == PlaceKind.KUBERNETES:
         sys.exit(_run_on_cluster(content, options))
     else:
-        sys.exit(_run_here(job, document, options))
+        try:
+            code = _run_here(job, document, options)
+        finally:
+            _remove_of_lost_owner(options["owner_folder"])
+        sys.exit(code)
 
 
 def _check_document(content: dict[str, Any], kind: str) -> Document:
@@ -213,6 +219,14 @@ def _run_here(launched: LaunchedJob, document: Document, options: dict[str, Any]
     return run_manifests(
         settings, manifests, output=output, ends_with_stdin=options["ends_with_stdin"], page_port=page_port
     )
+
+
+def _remove_of_lost_owner(folder: str | None) -> None:
+    """Remove the private folder of `edl.launch` where its interpreter has gone: one that was killed cannot."""
+    from autoscaler.cli.local.stop_request import is_input_closed  # noqa: PLC0415 - not for --help
+
+    if folder is not None and is_input_closed():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 # ---- on a cluster ---------------------------------------------------------------------------------------------------

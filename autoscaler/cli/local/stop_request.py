@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import sys
 from collections.abc import Iterator
@@ -56,6 +57,12 @@ def stop_on_signals(stop: StopRequest, kill: asyncio.Event) -> Iterator[None]:
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
+
+
+def is_input_closed() -> bool:
+    """Whether standard input, a pipe of which nothing is read, has closed."""
+    readable, _, _ = select.select([sys.stdin], [], [], 0)
+    return bool(readable) and not os.read(sys.stdin.fileno(), 4096)
 
 
 @contextmanager

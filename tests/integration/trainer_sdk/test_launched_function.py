@@ -225,18 +225,28 @@ def test_a_cell_of_a_notebook_is_launched(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_the_job_ends_with_the_interpreter_that_launched_it(tmp_path, number):
-    """A kernel that is killed, or a Ctrl-C that nobody catches, leaves no process of the job."""
+    """A kernel that is killed, or a Ctrl-C that nobody catches, leaves no process of the job, and no private folder."""
+    (tmp_path / "private").mkdir(mode=0o700)
     (tmp_path / "hold").touch()
     source = SCRIPT.replace("FUNCTION", MODULE).replace('"records": 50', '"records": 50, "hold": "hold"')
     source = source.replace("as job:\n", "as job:\n        print(job.run_folder, flush=True)\n")
     (tmp_path / "script.py").write_text(source)
     argv = [sys.executable, "script.py"]
-    with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as owner:
+    with subprocess.Popen(
+        argv,
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(tmp_path / "private")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as owner:
         run = owner.stdout.readline().strip()
         try:
             wait_until(lambda: list(Path(run, "logs").glob("*trainer*")), "a trainer")
+            assert len(list(tmp_path.glob("private/edl-launch-*"))) == 1
             owner.send_signal(number)
             owner.wait(DEADLINE_S)
             wait_until(lambda: "ended" in Path(run, "run.json").read_text(), "the end of the run")
+            wait_until(lambda: not list(tmp_path.glob("private/edl-launch-*")), "the private folder to go")
         finally:
             owner.kill()
