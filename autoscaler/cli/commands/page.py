@@ -27,8 +27,8 @@ def page(*, port: int, selector: PlaceSelector) -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
     if choose_place(selector, observe_environment(click.get_current_context())).kind is PlaceKind.LOCAL:
         hint = (
-            "edl page shows a cluster, and this is a run: edl run and edl launch print the address of its page at "
-            "their start; for the cluster of your kubeconfig add --on kubernetes"
+            "edl page shows a cluster, and none is meant here: add --on kubernetes for that of your kubeconfig, or "
+            "name one by --kubeconfig; a run of this machine prints the address of its own page at its start"
         )
         raise CommandError(Exit.NOT_FOUND, hint)
     from autoscaler.cli.kubernetes.served_page import ShownNamespaces, serve_page  # noqa: PLC0415 - not for --help
