@@ -153,6 +153,15 @@ async def test_what_has_just_happened_is_not_told_with_a_nought():
     assert re.findall(r"<tr><td>(?:<time[^>]*>)?([^<]*)", html) == ["just now", "90s ago", "\N{EN DASH}"]
 
 
+async def test_where_growth_stops_is_written_beside_its_line_and_not_into_the_axis():
+    """Below the axis it stood over the largest size, where growth stops just before that."""
+    page = next(one for one in PAGES if one.name == "job")
+    html = await shown(page, FixedSource(demo_documents()), arguments=DIGITS_A)
+    [(style, below)] = re.findall(r'<text class="([a-z ]+)" x="[0-9.]+" y="(\d+)">stops here', html)
+    assert "end" in style.split()
+    assert int(below) < 138, "the axis"
+
+
 async def test_a_job_s_page_shows_what_its_script_reported():
     """Name and last value of each metric, and of which step; nothing where the script reports nothing."""
     page = next(one for one in PAGES if one.name == "job")
