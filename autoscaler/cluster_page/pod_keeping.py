@@ -14,7 +14,7 @@ from aiohttp import web
 
 from autoscaler.cluster_page.reviews import ReadRight, own_access_review, parse_access_review
 from autoscaler.cluster_page.viewer_access import AccessUnknownError, ViewerAccess
-from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions
+from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.errors import (
     ConflictError,
     ForbiddenError,
@@ -22,8 +22,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
     UnauthorizedError,
 )
 from autoscaler.clusters.kubernetes.api.kinds import OWN_ACCESS_REVIEWS, PODS
-from autoscaler.clusters.kubernetes.objects.fields import to_time
-from autoscaler.clusters.kubernetes.objects.labels import KEEP_UNTIL
+from autoscaler.clusters.kubernetes.writes.pod_keep import write_keep
 from autoscaler.errors import ClusterError
 from autoscaler.page.access import Viewer
 from autoscaler.page.keeping import KeptPod
@@ -40,14 +39,14 @@ ConnectAs = Callable[[str], Awaitable[ClosingApi]]
 
 
 class TokenKeeper:
-    """Keeps pods under the viewer's token."""
+    """Keeps pods under the viewer's token.  `server_now_s`: Unix time; a node's clock is the cluster's."""
 
     def __init__(
-        self, viewers: ViewerAccess, connect_as: ConnectAs, *, unix_clock: Callable[[], float] = time.time
+        self, viewers: ViewerAccess, connect_as: ConnectAs, *, server_now_s: Callable[[], float] = time.time
     ) -> None:
         self._viewers = viewers
         self._connect_as = connect_as
-        self._unix_clock = unix_clock
+        self._server_now_s = server_now_s
 
     async def may_keep(self, viewer: Viewer, namespace: str) -> bool:
         """See `PodKeeper`: by a review, kept as those of reading are.  What is not known is not offered."""
@@ -62,17 +61,20 @@ class TokenKeeper:
         with _Refusals(pod):
             api = await self._connect_as(viewer.credential)
             try:
-                await _write(api, pod, for_s, self._unix_clock())
+                await _write(api, pod, for_s, self._server_now_s())
             finally:
                 await api.close()
 
 
 class OwnKeeper:
-    """Keeps pods with the credentials of this process, which are the viewer's."""
+    """Keeps pods with the credentials of this process, which are the viewer's.
 
-    def __init__(self, api: Api, *, unix_clock: Callable[[], float] = time.time) -> None:
+    `server_now_s`: Unix time by the API server's clock (`ServerClock`): this process runs on the viewer's machine.
+    """
+
+    def __init__(self, api: Api, *, server_now_s: Callable[[], float]) -> None:
         self._api = api
-        self._unix_clock = unix_clock
+        self._server_now_s = server_now_s
 
     async def may_keep(self, viewer: Viewer, namespace: str) -> bool:  # noqa: ARG002 - of the port
         """See `PodKeeper`."""
@@ -84,18 +86,16 @@ class OwnKeeper:
     async def keep(self, viewer: Viewer, pod: KeptPod, for_s: float) -> None:  # noqa: ARG002 - of the port
         """See `PodKeeper`."""
         with _Refusals(pod):
-            await _write(self._api, pod, for_s, self._unix_clock())
+            await _write(self._api, pod, for_s, self._server_now_s())
 
 
 def _right(namespace: str) -> ReadRight:
     return ReadRight(kind=PODS, namespace=namespace, verb="patch")
 
 
-async def _write(api: Api, pod: KeptPod, for_s: float, now_unix_s: float) -> None:
-    """Set or remove the one annotation, of this very pod."""
-    until = to_time(now_unix_s + for_s) if for_s else None
-    change = {"metadata": {"annotations": {KEEP_UNTIL: until}}}
-    await api.patch(PODS, pod.name, change, namespace=pod.namespace, only=Preconditions(uid=pod.uid))
+async def _write(api: Api, pod: KeptPod, for_s: float, server_now_s: float) -> None:
+    where = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    await write_keep(api, **where, for_s=for_s, server_now_s=server_now_s)
 
 
 class _Refusals:

@@ -14,10 +14,11 @@ from autoscaler.cli.place_values import PodSelector, SizeChange, SizeRequest, fo
 from autoscaler.clusters.kubernetes.api.api_port import ANY, Preconditions, Propagation, Raw, Scope, Subresource
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.objects.fields import condition_of, part, text, to_time
-from autoscaler.clusters.kubernetes.objects.labels import COMPARE, DRAIN, JOB, KEEP_UNTIL, ROLE
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, part, text
+from autoscaler.clusters.kubernetes.objects.labels import COMPARE, DRAIN, JOB, ROLE
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.kubernetes.parsing.resize_state import parse_resize_state
+from autoscaler.clusters.kubernetes.writes.pod_keep import write_keep
 from autoscaler.clusters.resize_requests import find_size_problem
 from autoscaler.domain import Role
 from autoscaler.errors import InvalidSpecError
@@ -169,14 +170,8 @@ class ObjectWriter:
         found = await self.reader.find("pod", name)
         if for_s:
             _check_can_be_kept(found)
-        until = to_time(self.server_now_s() + for_s) if for_s else None
-        await self.reader.api.patch(
-            PODS,
-            text(found, "metadata", "name"),
-            {"metadata": {"annotations": {KEEP_UNTIL: until}}},
-            namespace=text(found, "metadata", "namespace"),
-            only=Preconditions(uid=text(found, "metadata", "uid")),
-        )
+        identity = {field: text(found, "metadata", field) for field in ("namespace", "name", "uid")}
+        until = await write_keep(self.reader.api, **identity, for_s=for_s, server_now_s=self.server_now_s())
         return f"pod/{text(found, 'metadata', 'name')} is {f'kept until {until}' if until else 'kept no longer'}"
 
     async def delete(self, kind: str, name: str, *, is_dry: bool) -> str:

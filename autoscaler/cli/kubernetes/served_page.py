@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from autoscaler.cli.exit_codes import CommandError, Exit
@@ -15,6 +17,7 @@ from autoscaler.cluster_page.cluster_source import ClusterSource
 from autoscaler.cluster_page.pod_keeping import OwnKeeper
 from autoscaler.cluster_page.reviews import own_access_review, parse_access_review
 from autoscaler.clusters.kubernetes.api.api_port import Api
+from autoscaler.clusters.kubernetes.api.clock_skew import ServerClock
 from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
 from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import OWN_ACCESS_REVIEWS
@@ -44,14 +47,12 @@ def serve_page(kubeconfig: str | None, context: str | None, shown: ShownNamespac
 
 
 async def _serve(target: ClusterTarget, shown: ShownNamespaces, port: int) -> None:
-    policy = ConnectionPolicy(attempts=2, budget_s=5.0)
-    api = await connect(target.kubeconfig, context=target.context, policy=policy, trimmers=TRIMMERS)
-    try:
+    async with own_connection(target) as (api, keeper):
         namespaces = await choose_namespaces(api, shown, target.namespace)
         source = ClusterSource(api, title=target.title, read_snapshot=KeptSnapshot(), namespaces=namespaces)
         watching = asyncio.create_task(source.run())
         try:
-            async with serve_locally(source, port=port, keeper=OwnKeeper(api)) as address:
+            async with serve_locally(source, port=port, keeper=keeper) as address:
                 where = f"namespace {', '.join(namespaces)}" if namespaces else "all namespaces"
                 print(escape_controls(f"{target.title}, {where}: {address}"), flush=True)
                 print("Ctrl-C ends it.", flush=True)
@@ -60,6 +61,17 @@ async def _serve(target: ClusterTarget, shown: ShownNamespaces, port: int) -> No
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await watching
+
+
+@asynccontextmanager
+async def own_connection(target: ClusterTarget) -> AsyncIterator[tuple[Api, OwnKeeper]]:
+    """A client with the user's credentials, and the keeper of pods, by the server's clock.  Raises ClusterError."""
+    policy, clock = ConnectionPolicy(attempts=2, budget_s=5.0), ServerClock(time.time)
+    api = await connect(
+        target.kubeconfig, context=target.context, policy=policy, trimmers=TRIMMERS, report_skew=clock.set_ahead
+    )
+    try:
+        yield api, OwnKeeper(api, server_now_s=clock.now_s)
     finally:
         await api.close()
 

@@ -67,7 +67,7 @@ class Stage:
         limits = AccessLimits(pause_after_failure_s=0.01)
         clock = asyncio.get_running_loop().time
         async with ViewerAccess(MemoryApi(self.server), clock=clock, limits=limits) as viewers:
-            yield TokenKeeper(viewers, self.connect_as, unix_clock=lambda: NOW_S)
+            yield TokenKeeper(viewers, self.connect_as, server_now_s=lambda: NOW_S)
 
     async def connect_as(self, token):
         self.opened.append(AsUser(self.server, self.users, token))
@@ -137,10 +137,10 @@ async def test_what_is_not_known_is_said(stage, error, answer):
             raise error
 
     with pytest.raises(answer):
-        await stage.keep(OwnKeeper(Away(stage.server), unix_clock=lambda: NOW_S))
+        await stage.keep(OwnKeeper(Away(stage.server), server_now_s=lambda: NOW_S))
 
 
 async def test_with_ones_own_credentials_there_is_no_other_connection(stage):
-    await stage.keep(OwnKeeper(MemoryApi(stage.server), unix_clock=lambda: NOW_S))
+    await stage.keep(OwnKeeper(MemoryApi(stage.server), server_now_s=lambda: NOW_S))
     assert stage.consent.kept_until_unix_s == NOW_S + 7200
     assert stage.opened == []
