@@ -5,7 +5,7 @@ of a DataLoader, say) are forked with all sockets of their parent, so a killed t
 members of its group and to its parameter servers, until its last worker has ended.  A child closes what is registered
 here before it does anything else; nothing is said to the peer, whose connection is the parent's.
 
-Children that run another program have none of these sockets: Python's descriptors are closed by `exec` (PEP 446).
+Children that run another program have none of these sockets: Python's descriptors are closed on exec (PEP 446).
 """
 
 from __future__ import annotations
