@@ -221,6 +221,7 @@ class Job:
     submitted_at_s: float = 0.0
     state: JobState = JobState.ACTIVE
     hold_until_s: float = 0.0  # after failures: no pod is created before this instant
+    hold_reason: str = ""  # of a pause that follows no failure
     grace_s: float = 30.0  # the user's termination grace; surplus gets at most `Policy.surplus_grace_s` of it
     checkpoint_age_s: float | None = None  # work since the last checkpoint; None or NaN: unknown, priced as expensive
     resize_cost_s: float = 0.0  # pause of all its trainers per resize, as its owner states it

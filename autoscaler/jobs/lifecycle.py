@@ -53,6 +53,9 @@ DIAGNOSIS_LIMIT_S: Final = 2.0
 FORGOTTEN_AFTER_S: Final = 2 * LONGEST_REFUSED_PAUSE_S
 """After so long without one more refusal the next one is the first again."""
 
+MOST_REASON: Final = 200
+"""Characters of a refusal that a decision on the job's size repeats; the event has all of it."""
+
 STOP_ORDER: Final = (Role.TRAINER, Role.SERVER, Role.MASTER)
 
 
@@ -101,6 +104,7 @@ class Life:
     advances: int = 0
     advances_at_failure: int = 0
     hold_until_s: float = 0.0
+    hold_reason: str = ""  # of a pause that follows no failure
     refusals: int = 0  # of trainers beside others that train, in a row
     refused_at_s: float = 0.0
     stopped_role_count: int = 0  # how many roles of STOP_ORDER have been told to leave
@@ -187,7 +191,7 @@ def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> LifeTransi
     outlook = f"{counted} since a trainer of this job last completed a batch, and {limit} fail the job (backoffLimit)"
     outlook = f"{outlook}; a new trainer starts {following}"
     announced = Announce(reason="TrainerFailed", message=f"{message}\n{outlook}")
-    return LifeTransition(life=replace(life, hold_until_s=now_s + pause), effects=(announced,))
+    return LifeTransition(life=replace(life, hold_until_s=now_s + pause, hold_reason=""), effects=(announced,))
 
 
 def _count_refusal(life: Life, event: TrainerRefused, now_s: float) -> LifeTransition:
@@ -199,8 +203,20 @@ def _count_refusal(life: Life, event: TrainerRefused, now_s: float) -> LifeTrans
         f"trainer {event.pod} is refused, and the others train on: {event.reason}\n"
         f"it does not count against backoffLimit; a new trainer starts in {pause:.0f} s"
     )
-    life = replace(life, refusals=refusals, refused_at_s=now_s, hold_until_s=max(life.hold_until_s, now_s + pause))
+    life = replace(
+        life,
+        refusals=refusals,
+        refused_at_s=now_s,
+        hold_until_s=max(life.hold_until_s, now_s + pause),
+        hold_reason=f"pause after trainer {event.pod} was refused: {_first_words(event.reason)}",
+    )
     return LifeTransition(life=life, effects=(Announce(reason="TrainerRefused", message=message),))
+
+
+def _first_words(text: str) -> str:
+    """Beginning of a text, in one line, for a place with room for no more."""
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_REASON else f"{line[:MOST_REASON]} ..."
 
 
 def _begin_finishing(life: Life, event: EndReached, now_s: float) -> LifeTransition:

@@ -96,6 +96,7 @@ def facts_of(record: JobRecord, now_s: float) -> JobRuntime:
     return JobRuntime(
         state=record.life.state,
         hold_until_s=record.hold_until_s if record.hold_until_s > now_s else 0.0,
+        hold_reason=record.life.hold_reason if record.life.hold_until_s == record.hold_until_s > now_s else "",
         checkpoint_age_s=None if progress is None else _coarse_age_s(progress.checkpoint_age_s),
         remaining_s=None if progress is None else _remaining_s(progress),
         trainers_per_server=record.ratio.trainers_per_server if is_ratio_measured(record.job) else None,

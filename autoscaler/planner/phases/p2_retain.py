@@ -84,7 +84,7 @@ def refill_core(copy: WorkingCopy, job: PlannedJob) -> None:
     """Give a running job the core pods that it lacks, one by one; stop it where that has failed for too long."""
     roles = job.missing(copy.view.capabilities)
     if roles and copy.now_s < job.spec.hold_until_s:
-        job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.spec.hold_until_s)
+        job.block(Bottleneck.COOLDOWN, job.hold_text, until_s=job.spec.hold_until_s)
         return
     bundles = bundles_of(copy, job, sorted(roles))
     if not roles or all(refill(copy, job, bundle.role, bundle.copies) for bundle in bundles):

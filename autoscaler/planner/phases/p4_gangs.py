@@ -140,7 +140,7 @@ def may_be_admitted(copy: WorkingCopy, job: PlannedJob) -> bool:
         job.block(Bottleneck.CAPACITY_DRAINING, "its former pods are terminating")
         return False
     if copy.now_s < job.spec.hold_until_s:
-        job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.spec.hold_until_s)
+        job.block(Bottleneck.COOLDOWN, job.hold_text, until_s=job.spec.hold_until_s)
         return False
     for role in sorted(set(core_roles(job))):
         if not copy.capacity.fits_empty(job.shapes[role]):

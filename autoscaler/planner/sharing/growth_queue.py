@@ -108,7 +108,7 @@ def may_grow(copy: WorkingCopy, job: PlannedJob) -> bool:
     if job.spec.name in copy.unpaid:
         return False
     if job.is_running and copy.now_s < job.spec.hold_until_s:
-        job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.spec.hold_until_s)
+        job.block(Bottleneck.COOLDOWN, job.hold_text, until_s=job.spec.hold_until_s)
         return False
     return not is_idle(copy, job)
 

@@ -216,6 +216,11 @@ class PlannedJob:
         """True if the job runs, its state is active, and it does not pause after failures."""
         return self.is_running and self.spec.state is JobState.ACTIVE and now_s >= self.spec.hold_until_s
 
+    @property
+    def hold_text(self) -> str:
+        """Why no pod of the job is created before `hold_until_s`."""
+        return self.spec.hold_reason or "pause after failures"
+
     def missing(self, capabilities: Capabilities) -> list[Role]:
         """Return the roles of the core pods that a running job lacks."""
         spec = self.spec

@@ -74,6 +74,8 @@ def test_refused_trainers_fail_no_job_and_come_more_and_more_seldom():
     refused = TrainerRefused(pod="digits-trainer-2", reason="layout: optimizer.0.lr is 0.2, and was 0.1")
     life, effects = run(Life(policy=POLICY), refused)
     assert (life.hold_until_s, effects[0].reason) == (105.0, "TrainerRefused")
+    assert life.hold_reason == "pause after trainer digits-trainer-2 was refused: " + refused.reason
+    assert run(life, FAILURE)[0].hold_reason == "", "a failure is told as one"
     assert "layout: optimizer.0.lr is 0.2, and was 0.1\nit does not count" in effects[0].message
     life, _ = run(life, *[refused] * 20)
     assert (life.stage, life.failures, life.hold_until_s) == (LifeStage.ACTIVE, 0, 400.0)

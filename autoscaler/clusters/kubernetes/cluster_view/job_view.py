@@ -39,6 +39,7 @@ class JobRuntime:
 
     state: JobState
     hold_until_s: float = 0.0
+    hold_reason: str = ""  # of a pause that follows no failure
     checkpoint_age_s: float | None = None
     remaining_s: float | None = None
     trainers_per_server: int | None = None  # measured; None: as its spec says
@@ -56,6 +57,7 @@ RuntimeOf: TypeAlias = Callable[[KubeJob], JobRuntime]
 _LIFE: Final = (
     "state",
     "hold_until_s",
+    "hold_reason",
     "checkpoint_age_s",
     "remaining_s",
     "waiting_share",

@@ -289,6 +289,19 @@ def test_failed_job_waits_for_its_pause():
     assert plan.replan_at_s == 1_030.0
 
 
+@pytest.mark.parametrize("running", [False, True])
+def test_pause_that_follows_no_failure_is_told_in_its_own_words(running):
+    """A trainer that its master refused has not failed, and `edl why` has to name what is wrong with it."""
+    spec = job("j", low=2, high=4)
+    driver = settled([node("a")], [spec]) if running else driver_of([node("a")], [spec])
+    until_s = driver.cluster.now() + 30.0
+    driver.cluster.put(replace(spec, hold_until_s=until_s, hold_reason="pause after trainer j-trainer-3 was refused"))
+    if running:
+        driver.cluster.lose("j-trainer-0")
+    told = decision(driver.plan(), "j")
+    assert (told.bottleneck, told.message) == (Bottleneck.COOLDOWN, "pause after trainer j-trainer-3 was refused")
+
+
 def test_aged_gang_bars_younger_ones_from_its_nodes():
     """120 s of waiting reserve the nodes: small latecomers no longer overtake."""
     big = job("big", low=4, high=4, submitted_at_s=0.0)
