@@ -1,7 +1,8 @@
 """Connections of a page: at most so many at a time, those that still agree on a key among them.
 
 The problem: a connection costs memory and a descriptor before anybody is known on it.  One more than allowed is closed
-at once, and the accepted ones go on.  Who holds a connection without a request is cut by the server (`KEEP_ALIVE_S`),
+at once, and the accepted ones go on.  Where every user of the machine can open them, others do not get the last ones:
+the page's own user is not shut out.  Who holds a connection without a request is cut by the server (`KEEP_ALIVE_S`),
 and who does not read an answer by `answers`.
 """
 
@@ -9,13 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiohttp import web
+
+from autoscaler.page.peer_user import find_uid_between
 
 HANDSHAKE_LIMIT_S: Final = 10.0
 PAUSE_S: Final = 1.0
@@ -24,16 +28,24 @@ PAUSE_S: Final = 1.0
 log = logging.getLogger(__name__)
 
 
+class ConnectionBounds(NamedTuple):
+    """Connections at a time; with `with_others` another user of this machine gets none any more."""
+
+    most: int
+    with_others: int
+
+
 @asynccontextmanager
 async def accepting(
-    server: web.Server, listening: socket.socket, *, most: int, encryption: ssl.SSLContext | None = None
+    server: web.Server,
+    listening: socket.socket,
+    bounds: ConnectionBounds,
+    *,
+    encryption: ssl.SSLContext | None = None,
 ) -> AsyncIterator[None]:
-    """Hand connections to the server inside the block; at its end none is taken any more, and the rest are its own.
-
-    `most`: at a time.
-    """
+    """Hand connections to the server inside the block; at its end none is taken any more, and the rest are its own."""
     listening.setblocking(False)
-    accepted = _Accepted(server, encryption, most)
+    accepted = _Accepted(server, encryption, bounds)
     task = asyncio.create_task(accepted.take_from(listening), name="page connections")
     try:
         yield
@@ -44,9 +56,9 @@ async def accepting(
 
 
 class _Accepted:
-    def __init__(self, server: web.Server, encryption: ssl.SSLContext | None, most: int) -> None:
+    def __init__(self, server: web.Server, encryption: ssl.SSLContext | None, bounds: ConnectionBounds) -> None:
         self._server = server
-        self._most = most
+        self._bounds = bounds
         self._options: dict[str, Any] = {} if encryption is None else _with_key(encryption)
         self._beginning: set[asyncio.Task[None]] = set()
 
@@ -59,12 +71,16 @@ class _Accepted:
                 log.warning("no connection can be accepted: %s", error)
                 await asyncio.sleep(PAUSE_S)
                 continue
-            if len(self._server.connections) + len(self._beginning) >= self._most:
+            if self._is_full_for(connection):
                 connection.close()
                 continue
             task = asyncio.create_task(self._begin(connection), name="page connection")
             self._beginning.add(task)
             task.add_done_callback(self._beginning.discard)
+
+    def _is_full_for(self, connection: socket.socket) -> bool:
+        count = len(self._server.connections) + len(self._beginning)
+        return count >= self._bounds.most or (count >= self._bounds.with_others and _is_of_another(connection))
 
     async def end(self) -> None:
         beginning = list(self._beginning)
@@ -81,6 +97,15 @@ class _Accepted:
         except BaseException:
             connection.close()
             raise
+
+
+def _is_of_another(connection: socket.socket) -> bool:
+    """True if another user of this machine is known to have the other end; also if it is closed already."""
+    try:
+        uid = find_uid_between(connection.getsockname(), connection.getpeername())
+    except OSError:
+        return True
+    return uid is not None and uid != os.geteuid()
 
 
 def _with_key(encryption: ssl.SSLContext) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from autoscaler.errors import InvariantViolationError
-from autoscaler.page.connections import accepting
+from autoscaler.page.connections import ConnectionBounds, accepting
 from autoscaler.page.keeping import PodKeeper
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_source import PageSource
@@ -30,8 +30,13 @@ KEEP_ALIVE_S: Final = 30.0
 MOST_CONNECTIONS: Final = 1_500
 """Three for each viewer: a stream, and a page with what it loads."""
 
+BOUNDS: Final = ConnectionBounds(MOST_CONNECTIONS, MOST_CONNECTIONS)
+
 MOST_LOCAL_CONNECTIONS: Final = 100
 """Every user of the machine can open them, and the run in the same process needs its descriptors: often 1,024."""
+
+MOST_LOCAL_WITH_OTHERS: Final = MOST_LOCAL_CONNECTIONS // 2
+"""With so many, only the user whose run it is gets more."""
 
 BACKLOG: Final = 64
 
@@ -58,7 +63,8 @@ async def serve_locally(
     with socket.create_server((LOOPBACK, port), backlog=BACKLOG) as listening:
         number: int = listening.getsockname()[1]
         page = PageApp(source, TokenAccess(token, number), PageSettings(hosts=LOOPBACK_HOSTS), keeper=keeper)
-        async with serving(page, listening, most_connections=MOST_LOCAL_CONNECTIONS):
+        bounds = ConnectionBounds(MOST_LOCAL_CONNECTIONS, MOST_LOCAL_WITH_OTHERS)
+        async with serving(page, listening, bounds=bounds):
             yield f"http://{LOOPBACK}:{number}/?{PARAMETER}={token}"
 
 
@@ -69,12 +75,11 @@ async def serving(
     *,
     encryption: ssl.SSLContext | None = None,
     longest_header: int = LONGEST_LINE,
-    most_connections: int = MOST_CONNECTIONS,
+    bounds: ConnectionBounds = BOUNDS,
 ) -> AsyncIterator[None]:
     """Serve the page on a socket inside the block, over HTTPS with `encryption`; open streams end with it.
 
-    `longest_header`: bytes of one header; `most_connections`: at a time.  From then on the threads of this process take
-    short turns (`SWITCH_S`).
+    `longest_header`: bytes of one header.  From then on the threads of this process take short turns (`SWITCH_S`).
     """
     sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
     runner = web.AppRunner(
@@ -92,7 +97,7 @@ async def serving(
     try:
         if runner.server is None:
             raise InvariantViolationError("a runner that was set up has no server")
-        async with accepting(runner.server, listening, most=most_connections, encryption=encryption):
+        async with accepting(runner.server, listening, bounds, encryption=encryption):
             yield
     finally:
         await runner.cleanup()

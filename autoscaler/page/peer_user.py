@@ -20,8 +20,11 @@ _MAPPED: Final = "0000000000000000FFFF0000"  # ::ffff:0:0/96, each group of four
 def find_peer_uid(transport: asyncio.BaseTransport) -> int | None:
     """Return the user ID that owns the client's end of this IPv4 connection; None where that is not known."""
     ours, theirs = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-    if not ours or not theirs:
-        return None
+    return find_uid_between(ours, theirs) if ours and theirs else None
+
+
+def find_uid_between(ours: tuple[str, int], theirs: tuple[str, int]) -> int | None:
+    """Return the user ID that owns the end `theirs` of a connection to `ours`; None where that is not known."""
     local, remote = _listed(theirs), _listed(ours)  # what is ours is remote to the client
     for table in TABLES:
         try:

@@ -4,6 +4,7 @@ import asyncio
 import re
 import socket
 import ssl
+import sys
 import threading
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.errors import UnavailableError
 from autoscaler.page import answers, live_answers, live_stream, page_answers, page_content, page_server, pages
+from autoscaler.page.connections import ConnectionBounds
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_server import serve_locally, serving
 from autoscaler.page.pages import PAGES
@@ -22,6 +24,7 @@ from autoscaler.page.request_checks import LOOPBACK_HOSTS
 from autoscaler.page.token_access import TokenAccess
 from autoscaler.snapshots import parse_document
 from autoscaler.views.documents import ClusterDocuments
+from tests.harness.attacker import needs_root
 from tests.harness.certificates import ClusterAuthority
 from tests.harness.page_cluster import NOW_S, FixedSource, demo_documents, demo_lines, job, node, pod, snapshot_of_job
 
@@ -381,6 +384,37 @@ async def test_connections_are_bounded(source, monkeypatch):
             await asyncio.sleep(0.005)
 
 
+HOLDER = """
+import os, socket, sys
+where, count = ("127.0.0.1", int(sys.argv[1])), int(sys.argv[2])
+socket.create_connection(where).close()  # imports what this user may not read
+os.setuid(65534)
+held = [socket.create_connection(where) for _ in range(count)]
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@needs_root
+async def test_connections_of_another_user_shut_nobody_out(source, monkeypatch):
+    """It may hold as many as it likes without a request; the run's own user gets one all the same."""
+    monkeypatch.setattr(page_server, "MOST_LOCAL_CONNECTIONS", 6)
+    monkeypatch.setattr(page_server, "MOST_LOCAL_WITH_OTHERS", 3)
+    async with serve_locally(source) as address, asyncio.timeout(DEADLINE_S):
+        port = address.partition("/?")[0].rpartition(":")[2]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-c", HOLDER, port, "12"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            assert await process.stdout.readline() == b"held\n"
+            assert await is_let_in(address)
+        finally:
+            process.kill()
+            await process.wait()
+
+
 async def is_let_in(address):
     base, _, token = address.partition("/?token=")
     try:
@@ -436,7 +470,8 @@ async def test_who_speaks_no_tls_is_cut(source, tmp_path):
     encryption.load_cert_chain(pair.certificate, pair.key)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         page = PageApp(source, TokenAccess("secret", 1), PageSettings(hosts=LOOPBACK_HOSTS))
-        async with serving(page, listening, encryption=encryption, most_connections=1), asyncio.timeout(DEADLINE_S):
+        bounds = ConnectionBounds(1, 1)
+        async with serving(page, listening, encryption=encryption, bounds=bounds), asyncio.timeout(DEADLINE_S):
             for _ in range(3):
                 with socket.create_connection(listening.getsockname()) as plain:
                     plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
