@@ -6,7 +6,7 @@ leaves.  `_KEYS` has the keys from the schema of a real server, for the lists th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -65,7 +65,7 @@ def merge_patch(target: Any, change: Any) -> Any:
 
 def owners_after_update(before: Raw, after: Raw, owners: FieldOwners, owner: FieldOwner) -> FieldOwners:
     """Return ownership after a patch or a creation: the writer alone owns what changed."""
-    old, new = dict(_fields(before)), dict(_fields(after))
+    old, new = _fields(before), _fields(after)
     return {
         path: owners.get(path, frozenset()) if path in old and old[path] == value else frozenset({owner})
         for path, value in new.items()
@@ -76,8 +76,7 @@ def apply_fields(
     current: Raw, body: Raw, owners: FieldOwners, owner: FieldOwner, *, is_forced: bool
 ) -> tuple[Raw, FieldOwners]:
     """Return the object and its ownership after an apply.  Raises ConflictError naming fields of other managers."""
-    wanted = dict(_fields(body))
-    current_fields = dict(_fields(current))
+    wanted, current_fields = _fields(body), _fields(current)
     held = {
         path
         for path, value in wanted.items()
@@ -91,7 +90,7 @@ def apply_fields(
     for path in sorted(left, key=_is_key):  # an item is found by its key, so the key is removed last
         _remove(merged, path)
     after = {}
-    for path in dict(_fields(merged)):
+    for path in _fields(merged):
         whose = owners.get(path, frozenset())
         if path in wanted:
             whose = frozenset({owner}) if path in held else whose | {owner}
@@ -101,26 +100,28 @@ def apply_fields(
     return merged, after
 
 
-def _fields(obj: Raw) -> Iterator[tuple[Path, Any]]:
+def _fields(obj: Raw) -> dict[Path, Any]:
+    found: dict[Path, Any] = {}
     for name, value in obj.items():
         if name in {"apiVersion", "kind"}:
             continue
         if name == "metadata":
-            own = {key: inner for key, inner in value.items() if key not in _UNOWNED}
-            yield from _leaves(("metadata",), own) if own else ()
+            if own := {key: inner for key, inner in value.items() if key not in _UNOWNED}:
+                _add_leaves(found, ("metadata",), own)
         else:
-            yield from _leaves((name,), value)
+            _add_leaves(found, (name,), value)
+    return found
 
 
-def _leaves(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
+def _add_leaves(found: dict[Path, Any], path: Path, value: Any) -> None:
     if isinstance(value, dict) and value:
         for name, inner in value.items():
-            yield from _leaves((*path, name), inner)
-    elif key := _key_of(path, value):
+            _add_leaves(found, (*path, name), inner)
+    elif isinstance(value, list) and (key := _key_of(path, value)):
         for inner in value:
-            yield from _leaves((*path, ListItem(key, str(inner[key]))), inner)
+            _add_leaves(found, (*path, ListItem(key, str(inner[key]))), inner)
     else:
-        yield path, value
+        found[path] = value
 
 
 def _key_of(path: Path, value: Any) -> str | None:

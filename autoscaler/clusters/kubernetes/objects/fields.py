@@ -36,7 +36,7 @@ def part(raw: Raw, *path: str) -> Raw:
 
 def parts(raw: Raw, *path: str) -> Sequence[Raw]:
     """Return the mappings of the list at this path."""
-    found = part(raw, *path[:-1]).get(path[-1])
+    found = _found(raw, path)
     if not isinstance(found, list):
         return ()
     return [item for item in found if type(item) is dict or isinstance(item, Mapping)]
@@ -44,7 +44,7 @@ def parts(raw: Raw, *path: str) -> Sequence[Raw]:
 
 def text(raw: Raw, *path: str) -> str:
     """Return the text at this path; empty if there is none."""
-    found = part(raw, *path[:-1]).get(path[-1])
+    found = _found(raw, path)
     return found if isinstance(found, str) else ""
 
 
@@ -56,8 +56,17 @@ def short_text(value: object) -> str:
 
 def integer(raw: Raw, *path: str, default: int = 0) -> int:
     """Return the integer at this path."""
-    found = part(raw, *path[:-1]).get(path[-1])
+    found = _found(raw, path)
     return found if isinstance(found, int) and not isinstance(found, bool) else default
+
+
+def _found(raw: Any, path: tuple[str, ...]) -> Any:
+    """Return what is at this path; None if there is nothing."""
+    for name in path:
+        if type(raw) is not dict and not isinstance(raw, Mapping):
+            return None
+        raw = raw.get(name)
+    return raw
 
 
 def key_of(raw: Raw) -> str:

@@ -70,14 +70,16 @@ class FakeControllers:
             self.step()
 
     def _bind(self, pod):
-        shape = shape_of_spec(pod["spec"], {})
+        shape, used = shape_of_spec(pod["spec"], {}), {}
+        for other in self.server.all(PODS):
+            place = other["spec"].get("nodeName")
+            if place and other["status"].get("phase") not in {"Succeeded", "Failed"}:
+                used.setdefault(place, []).append(shape_of_spec(other["spec"], {}).requests)
         for raw in self.server.all(NODES):
             node = parse_node(raw)
             room = node.allocatable
-            for other in self.server.all(PODS):
-                has_ended = other["status"].get("phase") in {"Succeeded", "Failed"}
-                if other["spec"].get("nodeName") == node.name and not has_ended:
-                    room -= shape_of_spec(other["spec"], {}).requests
+            for requests in used.get(node.name, ()):
+                room -= requests
             if node.is_open() and node.accepts(shape) and shape.requests.fits_into(room):
                 self.server.bind(pod["metadata"]["namespace"], pod["metadata"]["name"], node.name)
                 return
