@@ -43,8 +43,7 @@ class PositionSet:
         """The positions start, ..., stop - 1; empty when stop <= start.  Raises PositionsError outside [0, 2**62]."""
         if stop <= start:
             return EMPTY
-        if start < 0 or stop > MAX_POSITION:
-            raise PositionsError(f"positions [{start}, {stop}) are outside [0, 2**62)")
+        _check_within(start, stop)
         return cls((start, stop))
 
     @classmethod
@@ -57,9 +56,9 @@ class PositionSet:
         """The union of these half-open ranges, in any order, overlapping or not."""
         bounds: list[int] = []
         for start, stop in sorted(ranges):
-            piece = cls.span(start, stop)
-            if not piece:
+            if stop <= start:
                 continue
+            _check_within(start, stop)
             if bounds and start <= bounds[-1]:
                 bounds[-1] = max(bounds[-1], stop)
             else:
@@ -130,6 +129,8 @@ class PositionSet:
         mine, theirs = self.bounds, other.bounds
         if not mine or not theirs or mine[0] >= theirs[-1] or theirs[0] >= mine[-1]:  # one lies behind the other
             return EMPTY
+        if mine == theirs:
+            return self
         small, large = (mine, theirs) if len(mine) <= len(theirs) else (theirs, mine)
         out: list[int] = []
         for start, stop in zip(small[::2], small[1::2], strict=True):
@@ -189,9 +190,17 @@ class PositionSet:
 EMPTY: Final = PositionSet()
 
 
+def _check_within(start: int, stop: int) -> None:
+    if start < 0 or stop > MAX_POSITION:
+        raise PositionsError(f"positions [{start}, {stop}) are outside [0, 2**62)")
+
+
 def union(sets: Iterable[PositionSet]) -> PositionSet:
     """The positions that are in any of the sets."""
-    return PositionSet.from_ranges(r for s in sets for r in s.ranges())
+    some = [one for one in sets if one.bounds]
+    if len(some) < 2:
+        return some[0] if some else EMPTY
+    return PositionSet.from_ranges(r for s in some for r in s.ranges())
 
 
 def common(sets: Iterable[PositionSet]) -> PositionSet:
