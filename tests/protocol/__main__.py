@@ -1,7 +1,7 @@
 """`python -m tests.protocol`: explore the protocol for longer than a test may, or show what one configuration does.
 
 python -m tests.protocol                       2,000,000 states in all, then breaks that take long (make check-protocol)
-python -m tests.protocol --config servers      one configuration, with the trace of what is wrong
+python -m tests.protocol --config servers      one configuration and the trace of what is wrong (group-kill: of groups)
 python -m tests.protocol --breaks              leave out one rule at a time: a table of what finds it
 python -m tests.protocol --listed              the holes of the reference models, for docs/protocol-moves.md
 """
@@ -13,21 +13,27 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from typing import Final
 
 from tests.protocol.breaks import BREAKS, listed
 from tests.protocol.breaks.left_out import Break, is_found
 from tests.protocol.configs import CONFIGS
-from tests.protocol.explore import Limits, Report, Verdict
+from tests.protocol.explore import Limits, Report, Verdict, explore
 from tests.protocol.group import breaks as group_breaks
-from tests.protocol.group.breaks.left_out import GroupBreak
+from tests.protocol.group import configs as group_configs
+from tests.protocol.group.breaks.left_out import GroupBreak, forget
+from tests.protocol.group.model import GroupModel
 from tests.protocol.haste import explore_job
+
+GROUPS: Final = {f"group-{name}": setting for name, setting in group_configs.CONFIGS.items()}
+NAMES: Final = (*CONFIGS, *GROUPS)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.protocol", description=__doc__.splitlines()[0])
     parser.add_argument("--states", type=int, default=2_000_000, help="in all; small configurations end before")
     parser.add_argument("--seconds", type=float, default=1_800, help="for one configuration")
-    parser.add_argument("--config", choices=CONFIGS, action="append", help="only this one; may be repeated")
+    parser.add_argument("--config", choices=NAMES, action="append", help="only this one; may be repeated")
     parser.add_argument("--breaks", action="store_true", help="leave out rules instead")
     parser.add_argument("--listed", action="store_true", help="print which holes of the reference models are found")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
@@ -37,7 +43,7 @@ def main() -> int:
         return 0
     if args.breaks:
         return show_breaks(BREAKS, args.workers) | show_breaks(group_breaks.BREAKS, args.workers)
-    names = args.config or list(CONFIGS)
+    names = args.config or list(NAMES)
     states, bad = 0, 0
     for name, report in explored(names, args.states, args.seconds, args.workers):
         say(f"{name:24} {report}")
@@ -70,7 +76,12 @@ def explored(names: list[str], states: int, seconds: float, workers: int) -> Ite
 
 
 def explore_one(name: str, states: int, seconds: float) -> Report:
-    return explore_job(CONFIGS[name], Limits(states=states, seconds=seconds))
+    limits = Limits(states=states, seconds=seconds)
+    if name in CONFIGS:
+        return explore_job(CONFIGS[name], limits)
+    report = explore(GroupModel(GROUPS[name]), limits)
+    forget()
+    return report
 
 
 def show_breaks(breaks: Sequence[Break] | Sequence[GroupBreak], workers: int) -> int:

@@ -27,6 +27,8 @@ def drop_dead(draft: Draft) -> None:
 
 def _drop_masters(draft: Draft) -> None:
     """A deposed master that no member hears and that has no manifest to write."""
+    if not draft.zombies:
+        return
     heard = {draft.server(s).link for s in range(len(draft.servers))}
     heard |= {draft.trainer(t).link for t in range(len(draft.trainers))}
     draft.zombies = [
@@ -56,18 +58,12 @@ def _drop_manifests(draft: Draft) -> None:
 def _drop_parcels(draft: Draft) -> None:
     for number in tuple(draft.net):
         parcel = draft.cast.parcels[number]
-        if parcel.sender is not None and not _is_awaited(draft, parcel):
+        if parcel.sender is not None and not draft.cast.is_awaited(draft.trainers[parcel.sender], number):
             draft.net.discard(number)
             parcel = replace(parcel, sender=None)
             draft.net.add(draft.cast.parcels.number(parcel))
         if parcel.sender is None and _is_dead(draft.cast.setting, draft.server(parcel.server), parcel):
             draft.net.discard(draft.cast.parcels.number(parcel))
-
-
-def _is_awaited(draft: Draft, parcel: Parcel) -> bool:
-    assert parcel.sender is not None
-    process = draft.trainer(parcel.sender).process
-    return process is not None and draft.gradient_of(process, parcel) is not None
 
 
 def _is_dead(setting: Setting, slot: ServerSlot, parcel: Parcel) -> bool:

@@ -25,7 +25,7 @@ from master.job.domain.job_events import CoreEvent, MessageReceived, StreamBroke
 from tests.protocol import claims, masters, servers, trainers
 from tests.protocol.masters import Etcd
 from tests.protocol.servers import Shipment
-from tests.protocol.trainers import Gradient, TrainerProcess
+from tests.protocol.trainers import Gradient
 from tests.protocol.world import NOBODY, Cast, Parcel, ServerSlot, TrainerSlot, World
 from trainer_sdk.protocol import trainer_events, trainer_state
 from trainer_sdk.protocol.trainer_state import TrainerState
@@ -283,16 +283,6 @@ class Draft:
         self.trainer_takes(trainer, trainer_events.MasterStreamOpened())
 
     # ---- pushes -----------------------------------------------------------------------------------------------
-
-    def gradient_of(self, process: TrainerProcess, parcel: Parcel) -> Gradient | None:
-        """What the sender still waits to hear of, in the terms that it knows it by."""
-        for gradient in process.computed:
-            same = (gradient.positions, gradient.lineage) == (parcel.push.positions, parcel.push.lineage)
-            addressed = union(target.buckets for target in parcel.push.targets)
-            is_routed = process.targets(parcel.server, addressed) == parcel.push.targets
-            if same and is_routed and process.owed(gradient) & addressed:
-                return gradient
-        return None
 
     def send(self, trainer: int, gradient: Gradient, buckets: PositionSet) -> None:
         """By the trainer's route, however old that is."""

@@ -180,13 +180,15 @@ class _Exploration(Generic[State]):
         return None
 
     def is_within_limits(self) -> bool:
+        if len(self.graph) >= self.limits.states:
+            return False
         if self.expanded % _STATES_BETWEEN_LOOKS or not self.expanded:
             return True
         now = time.monotonic()
         if now - self.looked > _SECONDS_BETWEEN_LINES:
             self.looked = now
             self.progress(f"{len(self.graph):,} states, {len(self.frontier):,} to expand, {now - self.began:.0f} s")
-        return len(self.graph) < self.limits.states and now - self.began <= self.limits.seconds
+        return now - self.began <= self.limits.seconds
 
     def report(self, verdict: Verdict, detail: str = "", trace: tuple[str, ...] = ()) -> Report:
         return Report(

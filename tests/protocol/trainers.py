@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 from master.api.identities import Incarnation, Lineage, MemberName, Route, Version
 from master.api.messages.from_members import Declare, Leave, TrainerMessage
-from master.api.positions import PositionSet
+from master.api.positions import PositionSet, union
 from tests.protocol.interning import hashed_once
 from tests.protocol.servers import Pulled
 from trainer_sdk.protocol import trainer_events, transitions
 from trainer_sdk.protocol.trainer_events import FinishReason
 from trainer_sdk.protocol.trainer_state import TrainerPhase, TrainerState
-from trainer_sdk.pserver.core.messages import PushAnswer, PushTarget
+from trainer_sdk.pserver.core.messages import Push, PushAnswer, PushTarget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,16 @@ class TrainerProcess:
             for version in sorted(versions)
         )
         return tuple(target for target in found if target.buckets)
+
+    def awaited(self, server: int, push: Push) -> Gradient | None:
+        """What it still waits to hear of when this push to a server is answered, in the terms that it knows it by."""
+        for gradient in self.computed:
+            if (gradient.positions, gradient.lineage) != (push.positions, push.lineage):
+                continue
+            addressed = union(target.buckets for target in push.targets)
+            if self.targets(server, addressed) == push.targets and self.owed(gradient) & addressed:
+                return gradient
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

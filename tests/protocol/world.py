@@ -158,6 +158,7 @@ class Cast:
         self.train_step = Remembered(lambda process: self._trainer(trainers.trained(process, pipeline)))
         self.answer_step = Remembered(lambda *answer: self._trainer(trainers.answered(*answer, pipeline)))
         self.deadlines = Remembered(lambda m: tuple(d for _, d in job.deadlines(self.masters[m].state)))
+        self.is_awaited = Remembered(self._is_awaited)
         self.wrong_with_server = Remembered(
             lambda etcd, slot: claims.wrong_with_server(
                 self.etcds[etcd], self.servers[slot].process, is_strict=setting.is_strict
@@ -183,6 +184,11 @@ class Cast:
         if self.setting.is_strict:
             trainer_state.check_invariants(step.process.state)
         return replace(step, process=self._trainer_processes.same(step.process))
+
+    def _is_awaited(self, trainer: int, parcel: int) -> bool:
+        """True if the trainer in this state waits to hear of this push."""
+        process, one = self.trainers[trainer].process, self.parcels[parcel]
+        return process is not None and process.awaited(one.server, one.push) is not None
 
     def term(self, world: World) -> Term:
         """Of the master that leads."""

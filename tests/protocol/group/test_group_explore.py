@@ -10,7 +10,7 @@ from tests.protocol.group.configs import CONFIGS
 from tests.protocol.group.model import GroupModel
 
 EXHAUSTED = ("alone",)
-STATES = 8_000
+STATES = 4_000
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def _without_memory():
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_nothing_is_wrong_with_a_small_group(name):
-    """Explored to the end, or as far as a test may go."""
+    """Explored to the end, or as far as a test may go; `make check-protocol` goes further."""
     report = explore(GroupModel(CONFIGS[name]), Limits(states=STATES, seconds=900))
     allowed = (Verdict.OK,) if name in EXHAUSTED else (Verdict.OK, Verdict.CUT_OFF)
     assert report.verdict in allowed, f"{name}: {report}"

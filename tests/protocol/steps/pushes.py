@@ -63,7 +63,7 @@ def _arrives(
         if not is_kept:
             draft.net.discard(number)
         process = draft.trainer(parcel.sender).process
-        gradient = draft.gradient_of(process, parcel) if process else None
+        gradient = process.awaited(parcel.server, parcel.push) if process else None
         if gradient is not None:
             after = draft.cast.answer_step(process, gradient, step.answer)
             draft.trainer_stepped(parcel.sender, after)
