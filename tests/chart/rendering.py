@@ -125,7 +125,7 @@ def helm() -> Path:
 def render(values: dict[str, Any]) -> list[dict[str, Any]]:
     """The objects, but for the definition of TrainingJob, which is a file of its own.  Raises RefusedValuesError."""
     text = render_text(values)
-    found = [document for document in yaml.safe_load_all(text) if document]
+    found = [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
     return [document for document in found if document["kind"] != "CustomResourceDefinition"]
 
 

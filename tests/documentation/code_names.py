@@ -63,7 +63,11 @@ class CodeNames:
         self._classes: dict[str, list[Class]] = defaultdict(list)
         self._defined: set[str] = {part for path in modules for part in path.split(".")}
         self._words: dict[str, set[str]] = defaultdict(set)
+        self._ending: dict[str, list[Module]] = defaultdict(list)
         for path, module in modules.items():
+            parts = path.split(".")
+            for first in range(len(parts)):
+                self._ending[".".join(parts[first:])].append(module)
             for name, one in module.classes.items():
                 self._classes[name].append(one)
                 self._defined |= {name, *one.attributes}
@@ -79,8 +83,8 @@ class CodeNames:
         """A path leads to a module, or on through members and attributes; or it begins at a local name."""
         parts = name.split(".")
         for count in range(len(parts), 0, -1):
-            head, rest = ".".join(parts[:count]), parts[count:]
-            for found in (one for path, one in self._modules.items() if f".{path}".endswith(f".{head}")):
+            rest = parts[count:]
+            for found in self._ending.get(".".join(parts[:count]), ()):
                 if not rest or (rest[0] in found.members and self._are_attributes(rest)):
                     return True
         if parts[0] in self._classes:

@@ -1,6 +1,7 @@
 """A job's status: counts, names, progress, failures and resizes, in the definition's own schema."""
 
 from dataclasses import replace
+from functools import cache
 from math import inf, nan
 
 import pytest
@@ -251,6 +252,12 @@ resizes = st.lists(
 )
 
 
+@cache
+def status_schema():
+    version = yaml.safe_load(DEFINITION.read_text())["spec"]["versions"][0]
+    return version["schema"]["openAPIV3Schema"]["properties"]["status"]
+
+
 @given(
     lives,
     st.sampled_from([(), RUNNING, RUNNING[:1]]),
@@ -266,8 +273,7 @@ def test_every_status_is_one_that_the_definition_takes(life, pods, decided, resi
         record={"progress": progress, "progress_at_s": NOW_S},
     )
     written = status(what)
-    version = yaml.safe_load(DEFINITION.read_text())["spec"]["versions"][0]
-    check(written, version["schema"]["openAPIV3Schema"]["properties"]["status"])
+    check(written, status_schema())
     assert {one["type"] for one in written["conditions"]} == {*ConditionType}
     assert not (told(what)["Completed"][0] == "True" and told(what)["Failed"][0] == "True")
     assert main_reason(()) == ""
