@@ -20,9 +20,12 @@ from tests.harness.waiting import wait_for
 
 
 def pytest_collection_modifyitems(items):
+    """Modules that share the session's control plane come last: it takes CPU time as long as it runs."""
     for item in items:
         if "cluster_tools" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
+    sharing = {item.path for item in items if "control_plane" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path in sharing)
 
 
 @pytest.hookimpl(wrapper=True)
