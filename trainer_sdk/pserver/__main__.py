@@ -134,13 +134,16 @@ def _run(variables: Mapping[str, str]) -> int:
 def _next(
     facts: queue.SimpleQueue[ShutdownEvent | _Signalled], due_s: float, parent: str | None
 ) -> ShutdownEvent | _Signalled | None:
-    """The next event; None if none comes until `due_s` (monotonic) or within `_CHECK_S`."""
+    """The next event; None if none comes until `due_s` (monotonic) or within `_CHECK_S`.
+
+    The parent is looked at each time: a master that died with it makes events all the time.
+    """
+    if parent and parent != str(os.getppid()):
+        log.warning("the parent process has ended")
+        return ParentDied()
     try:
         return facts.get(timeout=max(0.0, min(due_s - time.monotonic(), _CHECK_S)))
     except queue.Empty:
-        if parent and parent != str(os.getppid()):
-            log.warning("the parent process has ended")
-            return ParentDied()
         return None
 
 

@@ -71,6 +71,22 @@ def server(tmp_path):
             process.stderr.close()
 
 
+def test_it_ends_with_the_process_that_started_it_though_the_master_is_gone_too(tmp_path):
+    """As those of a script without a cluster that was killed: attempts to reach the master make events all the time."""
+    process = start(
+        EDL_MASTER=f"unix:{tmp_path}/nobody",
+        EDL_CHECKPOINT_URI=str(tmp_path),
+        EDL_LISTEN=f"unix:{tmp_path}",
+        EDL_PARENT_PID="1",  # we are its parent, not process 1
+    )
+    try:
+        _, text = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert "the parent process has ended" in text
+
+
 def probe(told, limit_s="50.0"):
     """What the kubelet would do; with another limit, for the machine may be busy, and nobody wants to wait."""
     code = f"import sys; from trainer_sdk.pserver import alive; alive.LIMIT_S = {limit_s}; sys.exit(alive.main())"
