@@ -15,14 +15,21 @@ from master.api.messages.generations import (
     GroupPhase,
     NewGeneration,
 )
-from master.api.messages.to_members import Released
-from master.group import suspects
+from master.api.messages.to_members import Refused, Released
+from master.group import membership, suspects
 from master.group.group_state import GroupState, GroupTurn, Replica, keys_of
 from master.group.measured_shares import weights_of
 from master.group.membership import candidates, concerned, in_rank_order, is_gone, is_lost
 from master.job.domain.durable_records import GenerationRecord, Instant, MemberKey, RecordGeneration
 
 _IN_NEXT_STEP: Final = (GroupPhase.COMPUTE, GroupPhase.WARM_UP, GroupPhase.REDUCE)
+UNHEARD: Final = 1000
+"""Generations that may have begun after the largest one that members tell of, where the record is lost (rule 64)."""
+
+REFUSED_BEGUN_ANEW: Final = Refused(
+    field="incarnation",
+    message="the master lost its records and the job has begun again before this trainer was heard: start it anew",
+)
 
 
 def has_trouble(state: GroupState) -> bool:
@@ -87,21 +94,33 @@ def refute(turn: GroupTurn, replica: Replica) -> None:
 
     Who is out has not promised enough by that: the record may have been written since, and NEW have been lost.  A
     leaver is in the generation that the record is planned from until it has done the step of the switch, also once the
-    others have left it.
+    others have left it.  A generation whose record is lost ends, whatever its number: no record will ever follow it.
     """
     state, current = turn.state, turn.state.current
-    if current is None or replica.generation > current.number:
-        return
-    if is_gathering(state):
-        if not replica.is_out or (replica.left < current.number and replica.key in concerned(state)):
-            turn.send(replica.key, BrokenGeneration(number=current.number))
-    elif not replica.is_out and replica.generation not in (current.number, current.planned_from):
-        is_listed = replica.key in state.roster.listed
-        turn.send(replica.key, BrokenGeneration(number=replica.generation if is_listed else current.number))
+    number = max(replica.generation, current.number if current else 0)
+    if current is None or not is_gathering(state):
+        is_refuted = not (replica.is_out or _is_in_record(state, replica))
+        number = replica.generation if replica.key in state.roster.listed else number
+    else:
+        is_refuted = not replica.is_out or (replica.left < current.number and replica.key in concerned(state))
+    if is_refuted:
+        turn.send(replica.key, BrokenGeneration(number=number))
+
+
+def _is_in_record(state: GroupState, replica: Replica) -> bool:
+    """True for a member of the record, or of the one that it is planned from, that is in that generation."""
+    current, roster = state.current, state.roster
+    if current is None:
+        return False
+    keys = roster.current if replica.generation == current.number else roster.before
+    return replica.generation in (current.number, current.planned_from) and replica.key in keys
 
 
 def regroup(turn: GroupTurn) -> None:
-    """The next record, once each member concerned has reported or is lost (rules 75, 76, 78); the first one too."""
+    """The next record, once each member concerned has reported or is lost (rules 75, 76, 78).
+
+    The first one, too, where the trainers of the beginning are gathered and none is in a generation of a lost record.
+    """
     current, pool = turn.state.current, _ready_pool(turn.state)
     if not pool:
         return
@@ -122,7 +141,7 @@ def _ready_pool(state: GroupState) -> tuple[Replica, ...]:
     if state.writing or state.lineage is None or state.dataset is None:
         return ()
     if current is None:
-        is_ready = state.reclaim_ends is None and state.gather_ends is None
+        is_ready = state.reclaim_ends is None or all(one.is_out for one in state.members.values())
     else:
         is_ready = is_gathering(state) and all(_is_settled(state, key, current) for key in concerned(state))
     return _pool(state) if is_ready else ()
@@ -164,8 +183,7 @@ def write_record(turn: GroupTurn, replicas: tuple[Replica, ...], *, before: Gene
     assert state.lineage is not None
     assert state.dataset is not None
     head = state.head_state
-    seen = [state.current.number if state.current else 0, state.largest, head.state.generation]
-    number = 1 + max(*seen, *(max(one.left, one.generation) for one in state.members.values()))
+    number = 1 + max(_largest(state), head.state.generation)
     chosen = _within_batch(state, replicas, before)
     takers = _takers(state, chosen, before)
     members = tuple(
@@ -191,6 +209,13 @@ def write_record(turn: GroupTurn, replicas: tuple[Replica, ...], *, before: Gene
     )
     new = GenerationRecord(current=record, before=before)
     turn.write(RecordGeneration(old=state.record, new=new, head=state.head_id, lineage=state.lineage))
+
+
+def _largest(state: GroupState) -> int:
+    """The largest number that may have been used (rule 64): members tell of a lost record, and not of all of them."""
+    known = state.current.number if state.current else 0
+    heard = max(state.largest, *(max(one.left, one.generation) for one in state.members.values()))
+    return heard + UNHEARD if heard > known else known
 
 
 def _within_batch(state: GroupState, replicas: tuple[Replica, ...], before: Generation | None) -> tuple[Replica, ...]:
@@ -231,8 +256,14 @@ def handle_recorded(turn: GroupTurn, write: RecordGeneration) -> None:
     is_planned = before is not None
     turn.set_record(write.new)
     turn.change(largest=max(turn.state.largest, record.number), gather_ends=None, uneven_since=None)
+    if write.old is None:
+        turn.change(reclaim_ends=None)  # no record names those who have not come yet
     if not is_planned:
         turn.change(counted=(), newest=_steps_held(turn.state))
+    for replica in tuple(turn.state.members.values()):
+        if membership.is_of_other_records(turn.state, replica.key, replica.state):
+            membership.remove(turn, replica, is_over=True)
+            turn.send(replica.key, REFUSED_BEGUN_ANEW)
     concerned_by_it = turn.state.roster.both
     for key in concerned_by_it:
         if turn.state.try_replica(key):

@@ -195,6 +195,8 @@ class GroupState:
     refused: tuple[RefusedMember, ...] = ()  # the last one of each name, until a process of it has declared alike
     record: GenerationRecord | None = None  # as recorded
     roster: Roster = field(default_factory=Roster, compare=False)  # of `record`
+    first: int = 0  # number of the store's first record, written by this master; 0: an earlier one has written it
+    ever_listed: frozenset[Incarnation] = frozenset()  # in that record, or one since
     widest: int = 0  # most members of a generation, under this master
     synced: int = 0  # the newest generation whose sync is known to be over
     broken: int = 0  # the newest generation that this master has broken (rule 74)
@@ -306,8 +308,10 @@ class GroupTurn:
         self.state = copy_with(self.state, **parts)
 
     def set_record(self, record: GenerationRecord) -> None:
-        widest = max(self.state.widest, len(record.current.members))
-        self.change(record=record, roster=roster_of(record), widest=widest)
+        before, members = self.state, record.current.members
+        widest, first = max(before.widest, len(members)), before.first if before.record else record.current.number
+        listed = before.ever_listed | {one.incarnation for one in members} if first else before.ever_listed
+        self.change(record=record, roster=roster_of(record), widest=widest, first=first, ever_listed=listed)
 
     def put(self, replica: Replica, **parts: Any) -> Replica:
         """The replica with these parts changed is the member of its name."""

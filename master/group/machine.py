@@ -124,7 +124,8 @@ def _advance_once(turn: GroupTurn) -> None:
         plans.advance(turn, is_troubled=is_troubled)
         if is_troubled and not turn.state.writing:
             generations.break_group(turn)
-        generations.regroup(turn)
+        if turn.state.current is not None:  # else once the first ones are gathered
+            generations.regroup(turn)
         plans.gather_joiners(turn)
     commits.ask_for_copy(turn)
 
@@ -136,6 +137,7 @@ def _found(turn: GroupTurn) -> None:
         return
     known = [state.head.lineage if state.head else 0, state.origin.founded - 1]
     known.append(state.record.current.lineage if state.record else 0)
+    known.extend(one.state.lineage - 1 for one in state.members.values() if one.state)  # replicas of a lost record
     new = LineageRecord(number=Lineage(1 + max(known)), base=state.head_id)
     turn.write(RaiseLineage(old=None, new=new, route=None))
 

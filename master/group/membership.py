@@ -55,6 +55,15 @@ def is_gone(state: GroupState, key: MemberKey) -> bool:
     return key in state.gone and key not in state.roster.listed
 
 
+def is_of_other_records(state: GroupState, key: MemberKey, own: StateId | None) -> bool:
+    """True for a process with a replica whose id this job may have given to other bits (rule 65).
+
+    The store had lost its records, and the job has begun again without hearing of a process that trained by them.
+    """
+    is_unlisted = bool(state.first) and key.incarnation not in state.ever_listed
+    return is_unlisted and own is not None and own.lineage == state.number and own.generation >= state.first
+
+
 def in_rank_order(replicas: Sequence[Replica]) -> tuple[Replica, ...]:
     return tuple(sorted(replicas, key=lambda one: (one.ordinal, one.key.name)))
 

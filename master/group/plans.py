@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from master.api.messages.generations import CopyWanted
-from master.group.generations import has_trouble, is_gathering, release, write_record
+from master.group.ending import needs_group
+from master.group.generations import has_trouble, is_gathering, regroup, release, write_record
 from master.group.group_events import JoinersGathered, LeaveDue
 from master.group.group_state import GroupState, GroupTurn, Replica
 from master.group.measured_shares import needs_other_weights, observe_speeds
@@ -45,7 +46,9 @@ def handle_gathered(turn: GroupTurn, event: JoinersGathered) -> None:
     if state.gather_ends != event.deadline:
         return
     turn.change(gather_ends=None)
-    if state.current is not None and _may_plan(turn.state) and not has_trouble(turn.state):
+    if state.current is None and needs_group(state):
+        regroup(turn)  # else they are gathered again
+    elif state.current is not None and _may_plan(turn.state) and not has_trouble(turn.state):
         _plan(turn, with_joiners=True)
     elif state.current is not None and not is_gathering(state):
         turn.change(

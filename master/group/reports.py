@@ -17,7 +17,7 @@ from master.api.messages.generations import (
 )
 from master.api.messages.to_members import Refused
 from master.group import comparisons, membership
-from master.group.generations import has_trouble, is_gathering, refute, release
+from master.group.generations import REFUSED_BEGUN_ANEW, has_trouble, is_gathering, refute, release
 from master.group.group_events import ReplicaSilent
 from master.group.group_state import GroupState, GroupTurn, Replica
 from master.group.measured_shares import is_time_to_observe
@@ -43,6 +43,9 @@ def handle_register(turn: GroupTurn, said: RegisterReplica) -> None:
     if key.incarnation in state.retired:
         turn.send(key, Refused(field="incarnation", message=f"a newer process is {key.name}; this one may end"))
         return
+    if membership.is_of_other_records(state, key, said.state):
+        turn.send(key, REFUSED_BEGUN_ANEW)
+        return
     before = state.members.get(key.name)
     if before and before.key != key:
         membership.remove(turn, before, is_over=True)
@@ -64,6 +67,8 @@ def handle_register(turn: GroupTurn, said: RegisterReplica) -> None:
             window_ends=None,
         )
     )
+    if state.record is None and not state.largest and max(replica.left, replica.generation):  # the record is lost
+        turn.change(reclaim_ends=turn.after(state.config.reconnect_window_ns))
     _learn(turn, replica)
     if said.is_leaving and not replica.is_leaving:
         _want_to_leave(turn, replica, turn.state.config.reconnect_window_ns)
@@ -78,15 +83,12 @@ def tell(turn: GroupTurn, key: MemberKey) -> None:
     """The record for a member that may have missed it, or BROKEN for one that is in another generation (74, 77)."""
     state, replica = turn.state, turn.state.try_replica(key)
     current = state.current
-    if replica is None or current is None:
+    if replica is None:
         return
-    if is_gathering(state) or has_trouble(state):
-        refute(turn, replica)
-    elif key in membership.concerned(state) and replica.left < current.number:
+    is_in_order = current is not None and not is_gathering(state) and not has_trouble(state)
+    if current is not None and is_in_order and key in membership.concerned(state) and replica.left < current.number:
         turn.send(key, NewGeneration(record=current))
-        refute(turn, replica)
-    else:
-        refute(turn, replica)
+    refute(turn, replica)
 
 
 def handle_left(turn: GroupTurn, replica: Replica, said: LeftGeneration) -> None:

@@ -50,5 +50,8 @@ CONFIGS: Final[Mapping[str, GroupSetting]] = {
     ),
     "compare-drain": GroupSetting(copies=0, compares=True, faults=GroupFaults(drain=1)),
     "hook-take-over": GroupSetting(steps=1, copies=0, begun=True, has_hook=True, faults=GroupFaults(take_over=1)),
+    "lost-store": GroupSetting(begun=True, faults=GroupFaults(lose=1)),
+    "lost-store-join": GroupSetting(start=1, fresh=1, copies=0, faults=GroupFaults(lose=1)),
+    "lost-store-kill": GroupSetting(copies=0, begun=True, faults=GroupFaults(lose=1, kill=1)),
     "take-over-kill": GroupSetting(copies=0, faults=GroupFaults(kill=1, take_over=1)),
 }

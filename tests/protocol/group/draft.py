@@ -121,12 +121,16 @@ class GroupDraft:
                     self.close(place, closed)
                 case ContributeWord(number=into, word=word):
                     self.contribute(place, into, share_of(step.state).positions, word)
-                case RefuseScript(field="job") if self.has_happened("differ"):
-                    continue  # the job has failed
                 case RefuseScript(field=field, message=text):
-                    self.blame(f"I4: the script is refused: {field}: {text}")
+                    self._refuse(place, field, text)
                 case _:
                     assert_never(effect)
+
+    def _refuse(self, place: int, field: str, text: str) -> None:
+        if field == "incarnation" and self.has_happened("lose"):  # the job has begun again without it
+            self.kill(place)
+        elif not (field == "job" and self.has_happened("differ")):  # else the job has failed
+            self.blame(f"I4: the script is refused: {field}: {text}")
 
     def say(self, place: int, message: MemberMessage) -> None:
         """A message to the master; offers are slow, and what follows one waits behind it."""
@@ -304,6 +308,13 @@ class GroupDraft:
         return StepSum(step=step, tag=tag, words=tuple(one.word for one in given))
 
     # ---- processes --------------------------------------------------------------------------------------------------
+
+    def kill(self, place: int) -> None:
+        for group in self.world.groups:
+            self.depart(place, group.record.number)
+        self.set_member(
+            place, presence=Presence.DEAD, inbox=(), outbox=(), copying=(), is_hanging=False, is_left_behind=False
+        )
 
     def begin_process(self, place: int) -> None:
         """A new process in this place, without a stream; its first state is its own."""

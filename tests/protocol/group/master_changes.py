@@ -11,7 +11,15 @@ from master.api.identities import Lineage, Term
 from master.api.messages.generations import GroupPhase
 from master.api.positions import PositionSet
 from master.group import group_events
-from master.job.domain.durable_records import DurableWrite, Instant, MemberKey, SwapHead
+from master.job.domain.durable_records import (
+    DatasetRecord,
+    Durable,
+    DurableWrite,
+    Instant,
+    LineageRecord,
+    MemberKey,
+    SwapHead,
+)
 from master.job.domain.job_events import (
     HeadNamed,
     ManifestWritten,
@@ -43,6 +51,7 @@ def master_changes(setting: GroupSetting, world: GroupWorld) -> Iterator[Change]
     if master.naming:
         yield Change(f"HEAD names {master.naming}", name_head)
     yield Change("a new master TAKES OVER", _take_over, "take_over")
+    yield Change("the store's records are LOST, and a new master begins", _lose_store, "lose")
     if master.has_stepped_down:
         yield Change("the master has stepped down, another one leads", _take_over)
     if world.old_masters and world.old_masters[0].writes:
@@ -62,7 +71,8 @@ def _deadline_changes(world: GroupWorld, at: Instant, deadline: group_events.Gro
     label = type(deadline).__name__
     match deadline:
         case group_events.JoinersGathered():
-            yield Change(label, act)
+            is_late = world.etcd.durable.generation is None and _is_anybody_late(world)
+            yield Change(label, act, "suspect" if is_late else "")
         case group_events.CheckpointDue():
             if any(one.core is not None and one.core.is_all_done for one in world.members):
                 yield Change(label, act)
@@ -76,10 +86,20 @@ def _deadline_changes(world: GroupWorld, at: Instant, deadline: group_events.Gro
             if is_dead:
                 yield Change(f"{label} {key.name}", act)
         case ReclaimWindowEnded():
-            is_late = any(
-                one.presence is Presence.HERE and one.link != world.master.state.term for one in world.members
-            )
+            is_late = _is_anybody_late(world) or _is_first_record_held_up(world)
             yield Change(label, act, "suspect" if is_late else "")
+
+
+def _is_anybody_late(world: GroupWorld) -> bool:
+    """True while a living process has not come to the new master."""
+    term = world.master.state.term
+    return any(one.presence is Presence.HERE and one.link != term for one in world.members)
+
+
+def _is_first_record_held_up(world: GroupWorld) -> bool:
+    """True while the first record waits for a member that has not left a lost one."""
+    has_record = world.etcd.durable.generation is not None
+    return not (has_record or all(one.is_out for one in world.master.state.members.values()))
 
 
 def _loss(world: GroupWorld, key: MemberKey, label: str, act: Callable[..., None]) -> Change:
@@ -146,7 +166,7 @@ def _check_head(draft: GroupDraft, head: object) -> None:
     data = data_of(draft.setting.dataset, len(bits) - 1) - skipped
     if (head.data, head.step) != (data, len(bits) - 1):
         draft.blame(f"I1: head says that it holds {head.data} after step {head.step}, its file holds {data}")
-    if any(tag[0] <= draft.world.given_up for tag in bits[1:]):
+    if any(tag[0] <= draft.world.given_up for tag in bits[1 + draft.world.kept :]):
         draft.blame(f"I7: head holds {bits}, generations up to {draft.world.given_up} were given up")
     if skipped != head.quarantine:
         draft.blame(f"I1: head says that it skips {head.quarantine}, its file skips {skipped}")
@@ -204,6 +224,23 @@ def _restore(draft: GroupDraft) -> None:
     durable = replace(etcd.durable, lineage=lineage, head=draft.setting.first_checkpoint)
     given_up = record.current.number if record else 0
     draft.world = draft.world._replace(etcd=replace(etcd, durable=durable), given_up=given_up)
+    _take_over(draft)
+
+
+def _lose_store(draft: GroupDraft) -> None:
+    """The new master begins from the checkpoint that the folder's file HEAD names, in a lineage of its own (rule 29).
+
+    Without one it knows of nothing.  What the old master had asked of its store is lost with it.
+    """
+    master, etcd = draft.world.master, draft.world.etcd
+    head, record = master.state.named, etcd.durable.generation
+    durable = Durable()
+    if head is not None:
+        lineage = LineageRecord(number=Lineage(head.lineage + 1), base=head.id, quarantine=head.quarantine)
+        durable = Durable(lineage=lineage, head=head, dataset=DatasetRecord(dataset=head.dataset))
+        draft.world = draft.world._replace(given_up=record.current.number if record else 0, kept=head.step)
+    draft.put_master(replace(master, writes=()))
+    draft.world = draft.world._replace(etcd=replace(etcd, durable=durable))
     _take_over(draft)
 
 

@@ -42,7 +42,7 @@ def take_list(draft: GroupDraft, place: int, event: StatesGathered) -> None:
     core = draft.member(place).core
     if core is not None and core.number == event.number:
         _check_source(draft, place, core)
-    may_lose = draft.has_happened("suspect") or draft.has_happened("restore")
+    may_lose = draft.has_happened("suspect") or draft.world.given_up > 0
     if core is None or core.number != event.number or may_lose:
         return
     source = core.transfer.state.step if core.transfer else core.step

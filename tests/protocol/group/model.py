@@ -6,7 +6,7 @@ I3  a new head extends the old one, and the group is on its line; a sync goes on
 I4  (no false suspicion so far) a sync starts at most one step behind the most that any living process ever held
 I5  without a fault nobody leaves a generation but by the agreed switch, until head holds the last step
 I6  END only when the head holds the last step, and it is durable that the final hook has run; then it runs no more
-I7  after a user's restore no head holds work of the lineage that was given up
+I7  after a user's restore, or the loss of the store, no head holds work of the lineage that was given up
 I8  nobody has done a step after the one that a script ended training with, once head holds it, or all scripts ask it
 I9  a script that hangs, and that the master holds for lost, is in no record until it comes back
 I10 no head is of replicas that one script has made differ from the others
@@ -162,7 +162,7 @@ class GroupModel:
         if member.presence is Presence.FRESH and place >= self.setting.start:
             yield Change(f"{name} comes", lambda draft: draft.begin_process(place))
         if member.presence is Presence.HERE:
-            yield Change(f"{name} is KILLED", lambda draft: _kill(draft, place), "kill")
+            yield Change(f"{name} is KILLED", lambda draft: draft.kill(place), "kill")
             if member.core is not None and member.core.number and not member.core.is_leaving:
                 yield Change(
                     f"{name} is asked to leave", lambda draft: draft.tell(place, DrainAsked(grace_s=30.0)), "drain"
@@ -209,14 +209,6 @@ class GroupModel:
 
 
 # ---- acts -----------------------------------------------------------------------------------------------------------
-
-
-def _kill(draft: GroupDraft, place: int) -> None:
-    for group in draft.world.groups:
-        draft.depart(place, group.record.number)
-    draft.set_member(
-        place, presence=Presence.DEAD, inbox=(), outbox=(), copying=(), is_hanging=False, is_left_behind=False
-    )
 
 
 def _tidy(world: GroupWorld) -> GroupWorld:

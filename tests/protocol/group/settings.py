@@ -27,6 +27,7 @@ class GroupFaults:
     suspect: int = 0  # the master holds a living member for lost
     net: int = 0  # a collective fails although all are alive
     take_over: int = 0
+    lose: int = 0  # the store's records are lost with their master; the checkpoint folder is there
     break_: int = 0  # of a member's stream, with what is on it
     restore: int = 0  # a user goes back to the first checkpoint
     drain: int = 0  # this and the next are no faults, but bounded

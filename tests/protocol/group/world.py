@@ -131,7 +131,8 @@ class GroupWorld(NamedTuple):
     groups: tuple[Collectives, ...]
     faults: tuple[int, ...]
     copies: int
-    given_up: int = 0  # the newest generation of lineages that a user has gone back from
+    given_up: int = 0  # the newest generation of lineages that the job has gone back from
+    kept: int = 0  # steps of those that the head had by then
     is_hook_done: bool = False
 
     def group(self, number: int, incarnation: Incarnation) -> Collectives | None:

@@ -17,12 +17,20 @@ from tests.protocol.group.breaks import (
     of_generations,
     of_hangs,
     of_joiners,
+    of_lost_stores,
     of_states,
     of_stops,
 )
 
 OF_THE_MODEL: Final = (*of_states.BREAKS, *of_generations.BREAKS, *of_checkpoints.BREAKS)
-BREAKS: Final = (*OF_THE_MODEL, *of_stops.BREAKS, *of_hangs.BREAKS, *of_digests.BREAKS, *of_joiners.BREAKS)
+BREAKS: Final = (
+    *OF_THE_MODEL,
+    *of_stops.BREAKS,
+    *of_hangs.BREAKS,
+    *of_digests.BREAKS,
+    *of_joiners.BREAKS,
+    *of_lost_stores.BREAKS,
+)
 
 _TOO_LARGE: Final = "the smallest group that shows it has more states than were explored"
 _NOT_BUILT: Final = "joiners that catch up while the others train are not built"
