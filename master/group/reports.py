@@ -199,10 +199,15 @@ def _learn(turn: GroupTurn, replica: Replica) -> None:
 
 
 def handle_leave_request(turn: GroupTurn, replica: Replica, said: LeaveRequest) -> None:
-    """The member leaves with the next planned generation, or at once if no generation counts on it."""
+    """The member leaves with the next planned generation, or at once if no generation counts on it.
+
+    It says after each registration what is left of its grace, which another master does not know.
+    """
+    grace_ns = int(min(max(0.0, said.grace_s), MOST_STEP_S) * SECOND * LEAVE_SHARE)
     if not replica.is_leaving:
-        grace_ns = int(min(max(0.0, said.grace_s), MOST_STEP_S) * SECOND * LEAVE_SHARE)
         _want_to_leave(turn, replica, grace_ns)
+    elif replica.leave_step != 0:  # else it is waited for no more
+        turn.put(replica, leaves_by=turn.after(max(LEAST_GRACE_NS, grace_ns)))
 
 
 def _want_to_leave(turn: GroupTurn, replica: Replica, grace_ns: int) -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from math import inf
 from time import monotonic
 from typing import Final, assert_never, cast
 
 from master.api.identities import ManifestId
-from master.api.messages.generations import ReplicaRegistered
+from master.api.messages.generations import LeaveRequest, ReplicaRegistered
 from master.api.messages.to_members import MasterMessage, OfferAnswered, ToReplica
 from trainer_sdk.collective import CollectiveAborted, CollectiveListener, HostCollective
 from trainer_sdk.errors import MasterUnavailableError, StepAborted, WireError
@@ -24,6 +26,7 @@ from trainer_sdk.group.core.member_events import (
     CloseGroup,
     ConnectGroup,
     ContributeWord,
+    DrainAsked,
     GroupConnected,
     GroupEffect,
     GroupEvent,
@@ -71,6 +74,7 @@ class MemberShell:
         self._apart_since_s: float | None = monotonic()
         self._apart_reason = "no answer yet"
         self._report_every_s = FIRST_REPORT_S
+        self._grace_ends_s = inf  # once this process is to leave
         self._is_closed = False
         self.stream: Final = MasterStream(self)
         self.stream.connect(master)
@@ -81,6 +85,8 @@ class MemberShell:
     def handle(self, event: GroupEvent) -> tuple[GroupEffect, ...]:
         """Handles the event and performs its effects, which are returned too: `ContributeWord` is the caller's."""
         with self.changed:
+            if isinstance(event, DrainAsked):
+                self._grace_ends_s = monotonic() + event.grace_s
             step = handle_member(self.state, event)
             self.state = step.state
             self._perform(step.effects)
@@ -90,6 +96,9 @@ class MemberShell:
     def _perform(self, effects: tuple[GroupEffect, ...]) -> None:
         for effect in effects:
             match effect:
+                case TellMaster(message=LeaveRequest() as message):
+                    left_s = max(0.0, self._grace_ends_s - monotonic())
+                    self.stream.send((replace(message, grace_s=min(message.grace_s, left_s)),))
                 case TellMaster(message=message):
                     self.stream.send((message,))
                 case ConnectGroup(record=record):

@@ -177,6 +177,7 @@ class CopyFailed:
 class LeaveRequest:
     """This trainer terminates within `grace_s`: the next planned generation leaves it out (rules 79, 83).
 
+    It is said again after each registration, with what is left by then.
     It ends after the switch to a generation without it, or when it is Released.
     """
 

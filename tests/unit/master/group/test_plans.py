@@ -15,7 +15,7 @@ from master.api.messages.generations import (
     StateId,
 )
 from master.api.messages.to_members import Released
-from tests.unit.master.group.group_driver import broken_number, training
+from tests.unit.master.group.group_driver import broken_number, registration, training
 
 AT = StateId(lineage=Lineage(1), generation=1, step=1)
 
@@ -205,6 +205,23 @@ def test_without_a_checkpoint_the_leaver_goes_at_the_end_of_its_grace():
         driver.progress(first, 1, 4)
         driver.progress(second, 1, 4)
         driver.pass_time(1)
+    assert (driver.record.number, driver.names()) == (2, ["t0"])
+
+
+def test_a_leaver_keeps_its_grace_under_another_master():
+    """Rule 83: its checkpoint is waited for as long as it is there, and it says again how long that is (rule 91)."""
+    driver, (first, second) = training("t0", "t1", step=3)
+    driver.say(second, LeaveRequest(grace_s=60))
+    driver.start()
+    for member, is_leaving in ((first, False), (second, True)):
+        driver.say(member, registration(member, generation=1, is_leaving=is_leaving))
+    driver.say(second, LeaveRequest(grace_s=50))
+    for _ in range(20):
+        driver.progress(first, 1, 4)
+        driver.progress(second, 1, 4)
+        driver.pass_time(1)
+    assert driver.record.number == 1
+    driver.offer(second, 4, 1)
     assert (driver.record.number, driver.names()) == (2, ["t0"])
 
 
