@@ -84,10 +84,16 @@ class StepTimes:
             self._loaded_s += monotonic() - began_s
 
     def begin(self, share: StepShare, now_s: float) -> None:
-        """The script has this step; the first one of another generation ends the pause of the change."""
+        """The script has this step; the first one of another generation ends the pause of the change.
+
+        Figures begin anew where the group has another size, so that no rate is of two.
+        """
         before = self._share
         if self._ended_s is not None and before is not None and share.generation != before.generation:
             self._pause_s = now_s - self._ended_s
+        if before is not None and share.size != before.size:
+            self._times.clear()  # they are of another share of each step
+            self._loading.clear()
         self._share, self._began_s, self.is_in_step = share, now_s, True
         self._steps_begun, self._loaded_s, self._reduced_s = self._steps_begun + 1, 0.0, 0.0
         self._computed_s = None

@@ -10,9 +10,9 @@ from trainer_sdk.group.port import StepShare
 from trainer_sdk.group.step_times import SIZES_KEPT, StepTimes
 
 
-def share(step: int, generation: int = 1, *, records: int = 2) -> StepShare:
+def share(step: int, generation: int = 1, *, records: int = 2, size: int = 2) -> StepShare:
     positions = PositionSet.span(4 * step, 4 * step + records)
-    return StepShare(step=step, epoch=0, positions=positions, records=4, rank=0, size=2, generation=generation)
+    return StepShare(step=step, epoch=0, positions=positions, records=4, rank=0, size=size, generation=generation)
 
 
 def test_figures_are_of_complete_steps():
@@ -26,6 +26,22 @@ def test_figures_are_of_complete_steps():
     report = times.report({"loss": 0.5})
     assert (report.steps_begun, report.median_step_s, report.metrics) == (5, 1.0, {"loss": 0.5})
     assert report.samples_per_s == pytest.approx(6 / 5)
+
+
+def test_figures_are_of_the_groups_present_size():
+    """Else the rate of a job that was resized would be of two sizes for 32 steps."""
+    times = StepTimes()
+    for step in range(4):
+        times.begin(share(step, size=4), float(step))
+        times.end(step + 0.5)
+    times.begin(share(4, generation=2, size=4), 10.0)
+    times.end(10.5)
+    assert times.report({}).samples_per_s == pytest.approx(4.0)
+    times.begin(share(5, generation=3), 20.0)
+    assert times.report({}).samples_per_s == 0.0
+    times.end(22.0)
+    report = times.report({})
+    assert (report.samples_per_s, report.median_step_s) == (1.0, 2.0)
 
 
 def test_step_ends_once():
