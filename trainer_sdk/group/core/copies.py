@@ -67,12 +67,14 @@ def due_copy(state: MemberState) -> TakeCopy | None:
         writers = tuple(one.incarnation for one in record.members[: state.copy_shards])
         return whole if len(writers) == 1 else replace(whole, shard=state.rank, writers=writers)
     is_last = state.rank == 0 and state.is_all_done and state.refused_copy != state.number
-    is_busy = state.copy is not None and (_is_writing(state) or (state.copy.state == own and state.copy.is_compared))
+    is_offered = state.copy is not None and state.copy.state == own and state.copy.is_compared
+    is_busy = _is_writing(state) or is_offered
     return whole if (state.must_copy or is_last) and not is_busy else None
 
 
 def _is_writing(state: MemberState) -> bool:
-    return state.copy is not None and state.copy.file is None
+    """True while this process writes a copy, also one that a sync has dropped: it writes one at a time."""
+    return state.writing > 0
 
 
 def handle_copied(state: MemberState, event: CopyTaken) -> MemberStep:
@@ -88,7 +90,7 @@ def handle_copied(state: MemberState, event: CopyTaken) -> MemberStep:
         is_compared=not _awaits_comparison(state),
     )
     taken = replace(state, copy=copy, copies=work.number, offers=copy.offer, must_copy=False, copy_shards=0)
-    return MemberStep(taken)
+    return MemberStep(replace(taken, writing=work.number))
 
 
 def _awaits_comparison(state: MemberState) -> bool:
@@ -116,6 +118,8 @@ def handle_written(state: MemberState, event: CopyWritten) -> MemberStep:
     Once it is written, a failure of the same copy is a deadline that has passed later.
     """
     copy = state.copy
+    if event.number == state.writing:
+        state = replace(state, writing=0)
     if copy is None or copy.number != event.number or copy.file is not None:
         return MemberStep(state)
     if event.file is None:

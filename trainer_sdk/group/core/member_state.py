@@ -97,6 +97,7 @@ class MemberState:
 
     copy: Copy | None = None
     copies: int = 0
+    writing: int = 0  # number of the copy that is being written, also once it was dropped; 0: none
     offers: int = 0
     wants_copy: bool = False  # carried to all members in the next control word (rule 84)
     copy_shards: int = 0  # of the copy that all members take at this boundary; 0: none

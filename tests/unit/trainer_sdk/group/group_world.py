@@ -205,7 +205,7 @@ class World:
                     )
                 continue
             yield from self._script_moves(i, next_work(state))
-            if state.copy is not None and state.copy.file is None:
+            if state.writing:
                 yield f"{i} has written", lambda i=i: self._written(i)
 
     def _is_failing(self, i: int, number: int) -> bool:
@@ -260,11 +260,11 @@ class World:
         self.feed(i, CopyTaken(work=work))
 
     def _written(self, i):
-        copy = self.state[i].copy
-        name = f"{i}-{copy.number}"
+        number = self.state[i].writing
+        name = f"{i}-{number}"
         self.files[name] = self.taken[i]
         file = FileRecord(name=name, size_bytes=1, digest="d", lineage=LINEAGE, marks=())
-        self.feed(i, CopyWritten(number=copy.number, file=file))
+        self.feed(i, CopyWritten(number=number, file=file))
 
     def _train(self, i):
         self.state[i] = give(self.state[i])

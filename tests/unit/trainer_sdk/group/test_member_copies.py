@@ -138,6 +138,22 @@ def test_nobody_copies_while_one_still_writes():
     assert said_of_copy(wishing) == 1
 
 
+def test_copy_that_a_sync_drops_is_still_written():
+    """Rule 84: a process writes one copy at a time.  Storage was blamed for the next one, seconds after a kill."""
+    state, _ = with_copy(written=False)
+    record = record_of(2, 0, 1)
+    state, _ = feed(state, BrokenGeneration(number=1), NewGeneration(record=record), GroupConnected(number=2))
+    other = (entry(record, sid(0, 2)), entry(record, sid(1, 3)))
+    state, _ = feed(state, StatesGathered(number=2, entries=other))
+    state, _ = feed(state, StateTaken(number=2, state=sid(1, 3), skipped=EMPTY))
+    assert state.copy is None
+    assert said_of_copy(state) == CANNOT_COPY
+    leaving, _ = feed(state, CopyNow())
+    assert not isinstance(next_work(leaving), TakeCopy)
+    state, _ = feed(leaving, CopyWritten(number=1, file=file_of()))
+    assert isinstance(next_work(state), TakeCopy)
+
+
 def test_shard_that_could_not_be_written_is_told():
     """Rule 88: the master gives the others up."""
     state = sharded(1)
