@@ -90,7 +90,7 @@ def handle_copied(state: MemberState, event: CopyTaken) -> MemberStep:
         is_compared=not _awaits_comparison(state),
     )
     taken = replace(state, copy=copy, copies=work.number, offers=copy.offer, must_copy=False, copy_shards=0)
-    return MemberStep(replace(taken, writing=work.number))
+    return MemberStep(replace(taken, writing=work.number, untold_failure=None))
 
 
 def _awaits_comparison(state: MemberState) -> bool:
@@ -125,7 +125,8 @@ def handle_written(state: MemberState, event: CopyWritten) -> MemberStep:
     if event.file is None:
         failed = CopyFailed(state=copy.state, shards=len(copy.writers) or 1, reason=event.problem)
         told = (TellMaster(message=failed),) if state.is_registered else ()
-        return MemberStep(replace(state, copy=None, refused_copy=copy.stamp), told)
+        untold = None if state.is_registered else failed
+        return MemberStep(replace(state, copy=None, refused_copy=copy.stamp, untold_failure=untold), told)
     written = replace(state, copy=replace(copy, file=event.file, contents=event.contents))
     return MemberStep(written, offer(written))
 
@@ -158,6 +159,13 @@ def restamp(state: MemberState, record: Generation) -> MemberStep:
     offers = state.offers + 1
     stamped = replace(state, copy=replace(copy, stamp=record.number, offer=offers), offers=offers)
     return MemberStep(stamped, offer(stamped))
+
+
+def tell_failure(state: MemberState) -> MemberStep:
+    """The failure of a copy that no master was there to hear: else the other writers' shards wait for it (rule 88)."""
+    if state.untold_failure is None:
+        return MemberStep(state)
+    return MemberStep(replace(state, untold_failure=None), (TellMaster(message=state.untold_failure),))
 
 
 def offer(state: MemberState) -> tuple[TellMaster, ...]:

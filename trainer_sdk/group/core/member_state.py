@@ -8,7 +8,7 @@ from enum import StrEnum
 from master.api.group_shares import total_steps
 from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, Lineage, MemberName
 from master.api.messages.checkpoint_files import FileRecord
-from master.api.messages.generations import Generation, GroupEnded, ReplicaComparison, StateId
+from master.api.messages.generations import CopyFailed, Generation, GroupEnded, ReplicaComparison, StateId
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.group.core.member_events import GroupEffect, ReplicaDigest
 
@@ -104,6 +104,7 @@ class MemberState:
     must_copy: bool = False  # the whole, by itself, at the next boundary
     committed: tuple[int, bool] = (0, False)  # `StateId.progress` of the newest head that it knows
     data_problem: str = ""  # what the members' samples have told (rule 63)
+    untold_failure: CopyFailed | None = None  # of the newest copy, while there was no stream
     refused_copy: int = 0  # stamp of the last copy that failed or was refused
 
     is_leaving: bool = False

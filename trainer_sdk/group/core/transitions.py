@@ -126,8 +126,8 @@ def _handle_stream(
         case StreamClosed():
             return MemberStep(replace(state, is_registered=False))
         case ReplicaRegistered(lineage=lineage):
-            registered = replace(with_lineage(state, lineage), is_registered=True)
-            return MemberStep(registered, copies.offer(registered))
+            told = copies.tell_failure(replace(with_lineage(state, lineage), is_registered=True))
+            return MemberStep(told.state, (*told.effects, *copies.offer(told.state)))
         case Declared(dataset=dataset):
             return MemberStep(state if state.entered else replace(state, dataset=dataset))
         case Refused(field=field, message=message):

@@ -1,5 +1,7 @@
 """Copies of a group member for checkpoints: wishes, shards, offers, stamps (rules 84 to 90)."""
 
+from dataclasses import replace
+
 import pytest
 
 from master.api.identities import Lineage, ManifestId
@@ -162,6 +164,18 @@ def test_shard_that_could_not_be_written_is_told():
     )
     assert reports(effects) == [CopyFailed(state=sid(1, 1), shards=2, reason="the disk is full")]
     assert state.copy is None
+
+
+def test_shard_that_could_not_be_written_is_told_once_a_master_is_there():
+    """Rule 88: without a stream the others' shards would wait until the next copy is due."""
+    state = replace(sharded(1), is_registered=False)
+    failed = CopyWritten(number=1, file=None, problem="the disk is full")
+    state, effects = feed(state, CopyTaken(work=next_work(state)), failed)
+    assert reports(effects) == []
+    registered = ReplicaRegistered(term=2, lineage=LINEAGE, dataset=DATASET, report_every_s=1)
+    state, effects = feed(state, registered)
+    assert reports(effects) == [CopyFailed(state=sid(1, 1), shards=2, reason="the disk is full")]
+    assert feed(state, registered)[1] == ()
 
 
 def with_shard(me=0):
