@@ -21,6 +21,7 @@ from master.api.checkpoints.storage_errors import (
     copy_hashed,
     exactly,
 )
+from master.api.errors import StorageError
 from master.api.host.file_ownership import make_folder, open_new
 
 
@@ -67,6 +68,8 @@ class LocalStorage:
                 entries = [entry.name for entry in os.scandir(self._folder) if entry.is_file()]
             except FileNotFoundError:
                 return ()
+            except NotADirectoryError:
+                raise StorageError(self.uri, "is no folder: name the folder that has the checkpoints") from None
         return tuple(sorted(n for n in entries if n.startswith(prefix) and not n.startswith(TEMPORARY)))
 
     def exists(self, name: str) -> bool:

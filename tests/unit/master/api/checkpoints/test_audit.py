@@ -106,6 +106,27 @@ def test_what_a_job_collects_while_its_checkpoint_is_read_is_no_problem(folder, 
     assert (audit.problems, audit.head.id, audit.chain) == ((), "l1-t7-2", ("l1-t7-2",))
 
 
+class Committing(LocalStorage):
+    """The folder of a job that commits once, between a reader's listing and its first look into a manifest."""
+
+    def read(self, name, *, offset=0, length_bytes=None):
+        only = f"manifest-{MANIFEST.id}.json"
+        if name == only and self.exists(only):
+            write_manifest(self, replace(MANIFEST, id=ManifestId("l1-t7-2"), parent=MANIFEST.id))
+            write_head_hint(self, ManifestId("l1-t7-2"))
+            self.move(only, f"retired-{MANIFEST.id}.json")
+        return super().read(name, offset=offset, length_bytes=length_bytes)
+
+
+def test_a_job_that_replaces_its_only_manifest_while_it_is_read_is_not_damaged(tmp_path):
+    """A running job's folder has one manifest, and each commit renames it: the reader begins anew."""
+    storage = Committing(tmp_path)
+    write_manifest(storage, MANIFEST)
+    write_head_hint(storage, MANIFEST.id)
+    audit = audit_storage(storage, verifies_files=False)
+    assert (audit.problems, audit.head.id) == ((), "l1-t7-2")
+
+
 @pytest.mark.parametrize("content", [b"l1-t9-9\n", b"l1-t7-2", b""])
 def test_nothing_is_called_sound_that_head_does_not_name(folder, content):
     """HEAD names what is gone, or nothing: another manifest is told of, and said to stand beside the chain (M11)."""

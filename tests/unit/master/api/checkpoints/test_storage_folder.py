@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
 import uuid
@@ -86,6 +87,14 @@ def test_listing_names_files_of_the_folder_only(storage):
     storage.delete("m-1")
     storage.delete("m-1")
     assert not storage.exists("m-1")
+
+
+def test_a_file_in_place_of_the_folder_is_named(tmp_path):
+    """Who gives a model file, or whose folder was replaced by one, reads its name, not a prefix of ours."""
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"")
+    with pytest.raises(StorageError, match=f"{re.escape(str(file))}: is no folder"):
+        open_storage(str(file)).list("manifest-")
 
 
 def test_absent_and_short_files_are_told_apart(storage):
