@@ -196,16 +196,20 @@ class MemberShell:
 
     def _answered(self, message: OfferAnswered) -> None:
         with self.changed:
-            self.manifest, self.refusal = message.manifest or self.manifest, message.reason
+            self.manifest = message.manifest or self.manifest
             before = self.state.copy
             self.handle(message)
-            if message.manifest is None and before is not None and before.file is not None and self.state.copy is None:
+            if before is None or before.offer != message.offer:
+                return  # an older offer's answer, which comes late
+            self.refusal = message.reason
+            if message.manifest is None and before.file is not None:
                 self.refused_files = (*self.refused_files, before.file.name)
 
     def received(self, messages: tuple[MasterMessage, ...]) -> None:
         for message in messages:
             if isinstance(message, ReplicaRegistered):
-                self._apart_since_s = None
+                with self.changed:
+                    self._apart_since_s = None
                 self._report_every_s = max(0.05, message.report_every_s)
             if isinstance(message, OfferAnswered):
                 self._answered(message)
