@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from master.api.identities import DatasetSpec
 from master.api.positions import PositionSet
+from trainer_sdk.errors import UsageError
 
 RecordNumbers = npt.NDArray[np.int64]
 
@@ -99,6 +100,7 @@ def _mixed_int(value: int) -> int:
 
 
 WINDOW: Final = 16_384  # records computed at a time: about 2 ms, 128 KiB
+MOST_AT_ONCE: Final = 2**32  # records: 32 GiB of numbers alone
 
 
 class RecordOrder:
@@ -113,7 +115,8 @@ class RecordOrder:
     def records(self, positions: PositionSet) -> RecordNumbers:
         """The records at these positions, in their order: int64, shape (len(positions),).  They lie in one epoch.
 
-        The array is the caller's own, so a script may write to it; torch warns of arrays that are read-only.
+        The array is the caller's own, so a script may write to it; torch warns of arrays that are read-only.  Raises
+        UsageError for more than MOST_AT_ONCE.
         """
         bounds = positions.bounds
         if not bounds:
@@ -128,6 +131,11 @@ class RecordOrder:
         return self._window[start - self._start : stop - self._start]
 
     def _fill(self, start: int, stop: int) -> None:
+        if stop - start > MOST_AT_ONCE:
+            raise UsageError(
+                f"batch_size: {stop - start:,} records at once are too many, {MOST_AT_ONCE:,} is the most; declare a "
+                "smaller batch_size, in loader() a smaller global_batch or a micro_batch"
+            )
         size = self._dataset.size
         epoch = start // size
         first = epoch * size

@@ -58,7 +58,8 @@ class Session:
         self.environment: Final = environment
         self._budget_s = master_budget_s
         self._server_budget_s = server_budget_s
-        self._owner = SessionOwner(environment.name)
+        job = (environment.master, environment.job) if environment.master else None
+        self._owner = SessionOwner(environment.name, job)
         self._connection = JobConnection(environment, budget_s=master_budget_s)
         self._data: Data | None = None
         self._tables: Tables | None = None
@@ -315,7 +316,7 @@ class Session:
         """Called as the loop ends: callbacks, or the final hook (rule 96)."""
         self._ending = finish.reason
         if self.has_ended:
-            self._owner.note_end()
+            self._owner.note_end(is_group=self._group is not None)
         member = self._connection.member
         if finish.reason is FinishReason.DRAINED:
             self._run_drain_callbacks()

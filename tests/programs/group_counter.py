@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from master.api.identities import DatasetSpec
 from tests.harness.master_process import JOB
-from trainer_sdk.errors import StepAborted
+from trainer_sdk.errors import StepAborted, UsageError
 from trainer_sdk.group.array_cuts import shard_of
 from trainer_sdk.group.port import CapturedShard, CapturedState, StepShare
 from trainer_sdk.session import Session, open_session
@@ -178,6 +178,11 @@ def main(folder: Path, master: str, ordinal: int) -> None:
             "redone": redone,
         }
         (folder / f"trainer-{ordinal}.json").write_text(json.dumps(result))
+    if (folder / "again").exists():
+        try:
+            open_session(variables_of(folder, master, ordinal))
+        except UsageError as error:
+            (folder / f"again-{ordinal}").write_text(str(error))
 
 
 if __name__ == "__main__":

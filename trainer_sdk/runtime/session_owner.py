@@ -12,6 +12,8 @@ from typing import Final
 
 from trainer_sdk.errors import UsageError
 
+JobKey = tuple[str, str]  # address of its master, name
+
 _open: Final[set[tuple[int, str]]] = set()
 """Sessions that are open, by process (a fork inherits this set, not the sessions) and name of the member."""
 
@@ -20,6 +22,9 @@ _openers: Final[set[int]] = set()
 
 _ended: Final[set[int]] = set()
 """Processes in which a session has seen the end of its job's data."""
+
+_trained: Final[set[tuple[int, JobKey]]] = set()
+"""Groups' jobs whose end a session has seen, by process."""
 
 _AFTER_FORK: Final = (
     "used after fork(): a session stays with the process that opened it. Worker processes that load data iterate over "
@@ -40,14 +45,25 @@ def has_seen_end() -> bool:
 
 
 class SessionOwner:
-    """The process and thread that opened a session under this name.  Raises UsageError when one is open already."""
+    """The process and thread that opened a session under this name.
 
-    def __init__(self, name: str) -> None:
+    Raises UsageError when one is open already, or when `job` is a group's that this process has seen trained.  `job` is
+    None for a script that runs alone: each of its sessions has a master of its own.
+    """
+
+    def __init__(self, name: str, job: JobKey | None) -> None:
         self._process = os.getpid()
         self._thread = threading.get_ident()
         self._key = self._process, name
         if self._key in _open:
             raise UsageError(f"a second session as {name}: use the one that is open, or close it first")
+        self._job = job
+        if job is not None and (self._process, job) in _trained:
+            raise UsageError(
+                f"a second session with job {job[1]}, whose training is over: its loop would be empty, and its model "
+                "would be given the weights of the first one. A job has one session in a script: give both models to "
+                "one replicate(session, ...), or start a job for each"
+            )
         _open.add(self._key)
         _openers.add(self._process)
         self.is_closed = False
@@ -65,9 +81,11 @@ class SessionOwner:
         if threading.get_ident() != self._thread:
             raise UsageError("used from a second thread: a session belongs to the thread that opened it")
 
-    def note_end(self) -> None:
+    def note_end(self, *, is_group: bool) -> None:
         """The session has seen the end of the job's data."""
         _ended.add(self._process)
+        if is_group and self._job is not None:
+            _trained.add((self._process, self._job))
 
     def close(self) -> None:
         self.is_closed = True

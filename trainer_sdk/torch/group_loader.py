@@ -11,6 +11,7 @@ Not here: what a step does with gradients and buffers (`step_in_hand`), how reco
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import count
@@ -43,6 +44,11 @@ from trainer_sdk.torch.seeds import TRAINING, seed_generators
 from trainer_sdk.torch.step_in_hand import StepInHand
 from trainer_sdk.torch.training_replica import TrainingReplica
 
+_OF_THE_SCRIPT: Final = (
+    "edl: evaluate() before the loop was of the weights that the script had made: this job goes on from step {}, whose "
+    "weights are there from the loop's first round on; evaluate in the loop or after it\n"
+)
+
 
 class GroupLoader:
     """This trainer's micro-batches, in the form that the data set and `collate_fn` give them.  Made by `loader`.
@@ -68,6 +74,7 @@ class GroupLoader:
         self._next: StepShare | None = None  # asked for, and not begun
         self._part: MicroBatch | None = None  # given to the script, whose backward pass has not come
         self._epoch: int | None = None  # the one that `epochs` has given
+        self._has_begun = self._is_evaluated_before = False
 
     def __len__(self) -> int:
         """Steps of an epoch, as a learning-rate schedule counts them; trainers may make several rounds of one."""
@@ -157,6 +164,7 @@ class GroupLoader:
         taken over from the loader, as it may augment what is trained.
         """
         self._check_present()
+        self._is_evaluated_before |= not self._has_begun
         options: dict[str, Any] = {"num_workers": num_workers, "collate_fn": collate_fn}
         if num_workers:
             options["multiprocessing_context"] = self._context or "forkserver"
@@ -189,7 +197,14 @@ class GroupLoader:
             self._fetcher.start()
             self._step.apply()
             self._next = self._steps.next_step()
+            self._tell_of_early_evaluation()
         return self._next
+
+    def _tell_of_early_evaluation(self) -> None:
+        """The first step, or the end, shows whether the job had trained before: the script's weights were not its."""
+        if self._is_evaluated_before and not self._has_begun and self._steps.step:
+            sys.stderr.write(_OF_THE_SCRIPT.format(self._steps.step))
+        self._has_begun = True
 
     def _rounds(self, share: StepShare) -> Iterator[Any]:
         parts = self._parts_of(share)

@@ -100,10 +100,24 @@ def size_of(dataset: Any) -> int:
             f"dataset: {type(dataset).__name__} cannot be read by record number; give a Dataset with __getitem__ and "
             "__len__, and to loader() alone also an IterableDataset"
         )
-    try:
-        size = len(dataset)
-    except TypeError as error:
-        raise UsageError(f"dataset: {type(dataset).__name__} has no len(); a group's steps need one") from error
+    size = length_of(dataset)
+    if size is None:
+        raise UsageError(f"dataset: {type(dataset).__name__} has no len(); a group's steps need one")
     if size < 1:
         raise UsageError(f"dataset: {type(dataset).__name__} is empty")
     return size
+
+
+def length_of(dataset: Any) -> int | None:
+    """What len() gives; None where there is none.  Raises UsageError where `__len__` returns no number of records."""
+    if not hasattr(type(dataset), "__len__"):
+        return None
+    try:
+        return len(dataset)
+    except NotImplementedError:
+        return None
+    except (TypeError, ValueError, OverflowError) as error:  # what Python says of a float, of -1 and of 2**63
+        raise UsageError(
+            f"dataset: len() of {type(dataset).__name__} fails ({error}); its __len__ returns the number of records, "
+            "an int from 1 up; of a stream loader(size=...) may say it instead"
+        ) from error

@@ -17,7 +17,7 @@ from torch.utils.data import default_collate
 
 from trainer_sdk.errors import UsageError
 from trainer_sdk.specs import whole_number
-from trainer_sdk.torch.record_source import RecordKey
+from trainer_sdk.torch.record_source import RecordKey, length_of
 from trainer_sdk.torch.seeds import READING, seed_generators
 
 _NOWHERE: Final = -1
@@ -92,14 +92,11 @@ class StreamSource:
 
 def stream_size(dataset: Any, size: Any) -> int:
     """Records of an epoch: `size`, or len() of the stream.  Raises UsageError when neither is known."""
-    if size is None:
-        try:
-            size = len(dataset)
-        except (TypeError, NotImplementedError) as error:
-            raise UsageError(
-                f"size: {type(dataset).__name__} is a stream without len(); give loader(size=...) the number of "
-                "records that it has in each epoch, for a group's steps are known before they are read"
-            ) from error
+    if size is None and (size := length_of(dataset)) is None:
+        raise UsageError(
+            f"size: {type(dataset).__name__} is a stream without len(); give loader(size=...) the number of records "
+            "that it has in each epoch, for a group's steps are known before they are read"
+        )
     return whole_number("size", size)
 
 

@@ -26,6 +26,8 @@ with edl.open() as session:
     if "HOOKLESS" not in os.environ:
         session.on_final(lambda arrays: finals.append(loader.step))
     loader = edl_torch.loader(session, records, epochs=epochs, global_batch=8, micro_batch=4, seed=5)
+    if "EVALUATES" in os.environ:
+        loader.evaluate(records, lambda batch: {"records": len(batch)})
     for epoch in loader.epochs():
         if loader.step == stop_after:
             loader.stop()
@@ -78,9 +80,12 @@ def order(trained):
 
 def test_script_that_trains_nothing_more_has_the_trained_model_after_its_loop(start):
     """What it evaluates or saves there was the model as the script had made it; with a final hook it was not."""
-    first, _ = start(2, HOOKLESS="1")
-    for variables in ({"HOOKLESS": "1"}, {}):
+    told = "edl: evaluate() before the loop was of the weights that the script had made: this job goes on from step 6"
+    first, _ = start(2, HOOKLESS="1", EVALUATES="1")
+    assert told not in start.stderr
+    for variables in ({"HOOKLESS": "1", "EVALUATES": "1"}, {}):
         again, _ = start(2, **variables)
+        assert (told in start.stderr) == ("EVALUATES" in variables)
         assert (again["trained"], again["ended"]) == ([], True)
         assert (again["weights"], again["step"]) == (first["weights"], 6)
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from master.api.identities import DatasetSpec
 from master.api.positions import PositionSet
-from trainer_sdk.record_order import MAX_SIZE, Permutation, RecordOrder
+from trainer_sdk.errors import UsageError
+from trainer_sdk.record_order import MAX_SIZE, MOST_AT_ONCE, Permutation, RecordOrder
 
 SEEDS = st.integers(-(2**63), 2**64)
 EPOCHS = st.integers(0, 10**6)
@@ -100,3 +101,13 @@ def test_a_batch_that_is_written_to_changes_no_other():
         records[:] = -1
 
     assert np.array_equal(order.records(PositionSet.span(0, 100)), expected)
+
+
+def test_more_records_at_once_than_memory_holds_are_refused():
+    """NumPy said that an array is too big, and not which number was."""
+    order = RecordOrder(DatasetSpec(name="d", size=2**62, epochs=1, batch_size=2**61, seed=1))
+    with pytest.raises(UsageError, match="batch_size: 2,305,843,009,213,693,952 records at once are too many"):
+        order.records(PositionSet.span(0, 2**61))
+    with pytest.raises(UsageError, match="smaller global_batch or a micro_batch"):
+        order.records(PositionSet.span(5, MOST_AT_ONCE + 6))
+    assert len(order.records(PositionSet.span(0, 4))) == 4

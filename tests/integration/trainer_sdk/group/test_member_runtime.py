@@ -12,7 +12,7 @@ from master.api.master_status import JobPhase
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain.job_config import JobConfig
 from tests.harness.group_members import BUDGET_S, trainers
-from tests.harness.master_process import wait_for_leader
+from tests.harness.master_process import JOB, wait_for_leader
 from tests.harness.waiting import wait_for_async
 from tests.programs.group_counter import DATASET
 from trainer_sdk.record_order import RecordOrder
@@ -256,3 +256,16 @@ async def test_final_hook_outlives_the_member_and_the_master_that_began_it(group
         (members.folder / "saved").touch()
         await members.finish(second, 2)
         assert members.hooked() == [first, second]
+
+
+async def test_second_session_of_a_script_with_a_trained_job_is_refused(group):
+    """Its loop was empty, and its model the first one's, without a word; another job's session is another matter."""
+    for name in ("again", "hurry"):
+        (group.folder / name).touch()
+    async with group() as members:
+        members.add(2)
+        await members.finish(0, 1)
+        for ordinal in range(2):
+            told = (group.folder / f"again-{ordinal}").read_text()
+            assert f"a second session with job {JOB}, whose training is over" in told
+            assert "give both models to one replicate(session, ...), or start a job for each" in told

@@ -366,6 +366,22 @@ def test_member_that_misses_an_epochs_end_takes_it_over_and_runs_its_code_once()
     assert_same_bits([script.state() for script in scripts])
 
 
+def test_evaluation_before_the_loop_of_a_trained_job_is_told_to_be_of_the_scripts_weights(capsys):
+    """The job's come with the first step; of a job that begins, the script's weights are the job's."""
+
+    def loop(script, loader, session):
+        for _ in range(2):
+            loader.evaluate(script.dataset, lambda batch: {"count": len(batch[0])})
+        for x, y in loader:
+            script.round(loader, x, y)
+            loader.evaluate(script.dataset, lambda batch: {"count": len(batch[0])})
+
+    train_group(ThreadGroup(DATASET, {0: 1}), loop, make=WithoutNorm)
+    assert "evaluate()" not in capsys.readouterr().err
+    train_group(ThreadGroup(DATASET, {0: 1, 2: 2}), loop, make=WithoutNorm)
+    assert capsys.readouterr().err.count("edl: evaluate() before the loop was of the weights that the script had ") == 1
+
+
 def test_joiner_begins_in_the_epoch_of_its_group_and_a_leaver_runs_no_code_after_it():
     """Of an epoch that it has not seen the end of, a trainer says nothing."""
 

@@ -9,7 +9,9 @@ torch = pytest.importorskip("torch", reason="LEFT OUT: torch is not installed (m
 
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset  # noqa: E402
 
-from trainer_sdk.torch.record_source import RecordSource  # noqa: E402
+from trainer_sdk.errors import UsageError  # noqa: E402
+from trainer_sdk.torch.record_source import RecordSource, size_of  # noqa: E402
+from trainer_sdk.torch.record_stream import stream_size  # noqa: E402
 from trainer_sdk.torch.seeds import numpy_and_python_states, seed_generators  # noqa: E402
 
 RECORDS = (5, 0, 3)
@@ -202,3 +204,26 @@ def test_generator_of_the_data_sets_own_is_its_own_affair():
     np.random.RandomState(3).rand()
     random.Random(3).random()
     assert numpy_and_python_states() == before
+
+
+class Sized(Dataset):
+    """A data set of another length than a list can have."""
+
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, record):
+        return record
+
+
+@pytest.mark.parametrize(
+    ("length", "said"), [(2.0, "'float' object"), (-3, "should return >= 0"), (2**63, "cannot fit")]
+)
+@pytest.mark.parametrize("size", [size_of, lambda dataset: stream_size(dataset, None)])
+def test_length_that_is_no_number_of_records_is_told_by_its_field(size, length, said):
+    """It was "has no len()" of a float, and an error of Python's that names nothing of -3."""
+    with pytest.raises(UsageError, match=rf"dataset: len\(\) of Sized fails \(.*{said}.*\); its __len__ returns"):
+        size(Sized(length))
