@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from autoscaler.cli.commands.agent import LEAST_DCGM_WINDOW_S
-from autoscaler.domain.policy import Policy
+from autoscaler.domain.policy import Policy, ReclaimMode
 from autoscaler.gpus.agent.node_agent import LEAST_INTERVAL_S
 from autoscaler.operator.process.policy_file import parse_policy, public_name
 from tests.chart.rendering import CHART, VALUE_SETS, RefusedValuesError, render, render_set
@@ -139,8 +139,27 @@ def test_policy_has_the_settings_of_the_planner():
 def test_settings_of_policy_have_the_planners_types():
     wanted = {bool: "boolean", int: "integer", float: "number", tuple: "array"}
     for field in dataclasses.fields(Policy):
-        given = SCHEMA["properties"]["policy"]["properties"][public_name(field.name)]["type"]
-        assert given == wanted.get(type(field.default), "string"), field.name
+        setting = SCHEMA["properties"]["policy"]["properties"][public_name(field.name)]
+        text = ["string", "boolean"] if "off" in setting.get("enum", ()) else "string"
+        assert setting["type"] == wanted.get(type(field.default), text), field.name
+
+
+def test_off_without_quotes_is_off():
+    """YAML reads it as false, and a user was told "got boolean, want string"."""
+    quoted, unquoted = (
+        render({"agent": {"enabled": True}, "policy": {"idleReclaim": word}}) for word in ("off", yaml.safe_load("off"))
+    )
+    assert _rules_of(unquoted) == _rules_of(quoted)
+    assert _rules_of(quoted) != _rules_of(render({"agent": {"enabled": True}}))
+    (page,) = (thing["data"]["policy.yaml"] for thing in unquoted if thing["metadata"]["name"] == "edl-policy")
+    assert parse_policy(yaml.safe_load(page)).idle_reclaim is ReclaimMode.OFF
+    for word in (True, "false"):
+        with pytest.raises(RefusedValuesError, match="/policy/idleReclaim"):
+            render({"policy": {"idleReclaim": word}})
+
+
+def _rules_of(objects):
+    return [(thing["kind"], thing["metadata"]["name"], thing["rules"]) for thing in objects if "rules" in thing]
 
 
 @pytest.mark.parametrize("name", VALUE_SETS)

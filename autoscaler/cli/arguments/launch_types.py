@@ -36,21 +36,26 @@ class Counts(click.ParamType[CountRange]):
         least = int(match["least"])
         found = CountRange(least=least, most=int(match["most"] or least))
         if least < 1:
-            self.fail(f"{value!r}: at least 1 is needed; write 1:{max(1, found.most)}", param, ctx)
+            advised = f"1:{found.most}" if found.most > 1 else "1"
+            self.fail(f"{value!r}: at least 1 is needed; write {advised}", param, ctx)
         if found.most < least:
             self.fail(f"{value!r}: the maximum is below the minimum; write {found.most}:{least}", param, ctx)
         return found
 
 
 class ListedSizes(click.ParamType["tuple[int, ...]"]):
-    """`1,2,4,8`, as numbers; that they rise is checked with the job."""
+    """`1,2,4,8`, as numbers from 1 up; that they rise is checked with the job."""
 
     name = "n,n,..."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         if not _SIZES.fullmatch(str(value)):
             self.fail(f"{value!r} is no list of numbers; write 1,2,4,8", param, ctx)
-        return tuple(map(int, str(value).split(",")))
+        found = tuple(map(int, str(value).split(",")))
+        if 0 in found:  # the job's least number of trainers would be blamed, too
+            rest = ",".join(str(size) for size in found if size)
+            self.fail(f"{value!r}: a job has at least 1 trainer; write {rest or 1}", param, ctx)
+        return found
 
 
 class EnvironmentVariable(click.ParamType["tuple[str, str]"]):

@@ -20,7 +20,7 @@ from autoscaler.cli.exit_codes import CommandError, Exit, try_find
 from autoscaler.cli.kubernetes.api_errors import to_command_error
 from autoscaler.cli.kubernetes.cluster_events import format_cluster_event, is_about, is_of_jobs, sort_by_time
 from autoscaler.cli.kubernetes.cluster_tables import cluster_columns
-from autoscaler.cli.kubernetes.gpu_tables import gpu_rows
+from autoscaler.cli.kubernetes.gpu_tables import gpu_rows, jobs_of_pods, nodes_of_pods
 from autoscaler.cli.kubernetes.kubeconfig import find_cluster
 from autoscaler.cli.kubernetes.live_replicas import LiveReplicas, live_replicas_of
 from autoscaler.cli.kubernetes.object_reader import KINDS, ObjectReader, parse_type
@@ -279,8 +279,9 @@ class ClusterPlace:
     async def _rows_of(self, kind: str) -> Callable[[PlainObject], Sequence[PlainObject]]:
         if kind != "gpus":
             return single_row
-        jobs, disputed = await self._reader.jobs_of_pods(), await self._disputed()
-        return lambda found: gpu_rows(found, jobs, time.time(), disputed=disputed)
+        pods, disputed = await self._reader.pods_of_jobs(), await self._disputed()
+        jobs, nodes = jobs_of_pods(pods), nodes_of_pods(pods)
+        return lambda found: gpu_rows(found, jobs, time.time(), nodes=nodes, disputed=disputed)
 
     async def _disputed(self) -> frozenset[str]:
         """GPUs that two nodes report; none where not all reports may be listed."""
@@ -294,11 +295,13 @@ class ClusterPlace:
         if subject is TopSubject.NODES:
             nodes = [text(one, "metadata", "name") for one in await self._reader.list_all("node")]
             return node_lines(found, nodes, usage, now_s)
+        pods = await self._reader.pods_of_jobs()
         return holder_lines(
             found,
-            await self._reader.jobs_of_pods(),
+            jobs_of_pods(pods),
             usage,
             now_s,
+            nodes=nodes_of_pods(pods),
             are_pods_apart=subject is TopSubject.PODS,
             namespace=None if self._reader.is_all_namespaces else self._reader.namespace,
         )

@@ -6,6 +6,7 @@ A row tells what the report says now: an old one permits nothing and shows nothi
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from autoscaler.cli.output.object_tables import Cell, Column, PlainObject
@@ -20,11 +21,17 @@ _ROW: Final = "row"
 
 
 def gpu_rows(
-    found: PlainObject, jobs: Mapping[str, str], now_s: float, *, disputed: Container[str] = ()
+    found: PlainObject,
+    jobs: Mapping[str, str],
+    now_s: float,
+    *,
+    nodes: Mapping[str, str] = MappingProxyType({}),
+    disputed: Container[str] = (),
 ) -> list[PlainObject]:
     """Rows of one NodeGpus object at `now_s` (Unix time), or one that says why it has none.
 
-    `jobs`: the job of each pod of EDL's, both as NAMESPACE/NAME.  `disputed`: GPUs that two nodes report.
+    `jobs`: the job of each pod of EDL's, both as NAMESPACE/NAME.  `nodes`: its node; what another
+    one's report says of it does not count.  `disputed`: GPUs that two nodes report.
     """
     try:
         report = parse_report(found)
@@ -35,7 +42,7 @@ def gpu_rows(
     if not report.gpus:
         return [_row(found, {"why": "no GPUs, or its driver does not answer", "reported": _age(report, now_s)})]
     gpus = report.gpus_at(now_s, disputed=disputed)
-    return [_row(found, cells) for one in gpus for cells in _cells(one, report, jobs, now_s)]
+    return [_row(found, cells) for one in gpus for cells in _cells(one, report, jobs, nodes, now_s)]
 
 
 def gpu_columns() -> Sequence[Column]:
@@ -66,7 +73,17 @@ def jobs_of_pods(pods: Sequence[PlainObject]) -> dict[str, str]:
     return found
 
 
-def _cells(one: GpuReport, report: NodeGpuReport, jobs: Mapping[str, str], now_s: float) -> Iterator[dict[str, Any]]:
+def nodes_of_pods(pods: Sequence[PlainObject]) -> dict[str, str]:
+    """The node of each pod, as NAMESPACE/NAME; empty for one that waits for a node."""
+    return {
+        f"{text(pod, 'metadata', 'namespace')}/{text(pod, 'metadata', 'name')}": text(pod, "spec", "nodeName")
+        for pod in pods
+    }
+
+
+def _cells(
+    one: GpuReport, report: NodeGpuReport, jobs: Mapping[str, str], nodes: Mapping[str, str], now_s: float
+) -> Iterator[dict[str, Any]]:
     cells = {
         "gpu": one.name or one.uuid,
         "model": one.model,
@@ -82,7 +99,10 @@ def _cells(one: GpuReport, report: NodeGpuReport, jobs: Mapping[str, str], now_s
         "why": one.reason,
     }
     for pod in one.pods or (None,):
-        yield {**cells, "pod": pod, "job": None if pod is None else jobs.get(pod)}
+        if pod is not None and (there := nodes.get(pod, report.node)) != report.node:
+            yield {**cells, "pod": pod, "job": None, "why": f"the pod {f'runs on {there}' if there else 'has no node'}"}
+        else:
+            yield {**cells, "pod": pod, "job": None if pod is None else jobs.get(pod)}
 
 
 def format_busy(ratio: float | None) -> str | None:

@@ -11,7 +11,6 @@ from typing import Final
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.api_errors import unknown_kind
 from autoscaler.cli.kubernetes.cluster_events import is_of_jobs, jobs_of, sort_by_time
-from autoscaler.cli.kubernetes.gpu_tables import jobs_of_pods
 from autoscaler.cli.kubernetes.object_watch import watch_objects
 from autoscaler.cli.kubernetes.top_lines import Usage, UsedAmounts
 from autoscaler.cli.output.object_tables import PlainObject
@@ -107,12 +106,12 @@ class ObjectReader:
                 found[node] = found.get(node, NOTHING) + pod_request(raw.get("spec", {}), raw.get("status", {}))
         return found
 
-    async def jobs_of_pods(self) -> Mapping[str, str]:
-        """The job of each pod of EDL's, both as NAMESPACE/NAME: of those that the user may list."""
+    async def pods_of_jobs(self) -> Sequence[Raw]:
+        """The pods with EDL's label that the user may list."""
         for scope in (Scope(labels=JOB), Scope(namespace=self.namespace, labels=JOB)):
             with suppress(ClusterError):
-                return jobs_of_pods((await self.api.list(PODS, scope)).items)
-        return {}
+                return (await self.api.list(PODS, scope)).items
+        return ()
 
     async def reports(self) -> Sequence[NodeGpuReport]:
         """The agents' reports that can be read; none where NodeGpus is not defined."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from autoscaler.cli.place_values import TopOrder
@@ -97,11 +98,12 @@ def holder_lines(
     *,
     are_pods_apart: bool,
     namespace: str | None,
+    nodes: Mapping[str, str] = MappingProxyType({}),
 ) -> list[TopLine]:
     """One line for each job, and for each pod of no job that has a GPU; most held GPUs first.
 
-    `jobs`: the job of each pod of EDL's, both as NAMESPACE/NAME.  `are_pods_apart`: one line a pod instead.
-    `namespace` None: of all.
+    `jobs`: the job of each pod of EDL's, both as NAMESPACE/NAME.  `nodes`: its node; what another one's report says of
+    it does not count.  `are_pods_apart`: one line a pod instead.  `namespace` None: of all.
     """
     by_node = {str(report.node): report for report in reports}
     disputed = disputed_gpus(by_node.values(), now_s)
@@ -109,7 +111,7 @@ def holder_lines(
     used: dict[tuple[str, str], UsedAmounts] = {}
     for report in by_node.values():
         for node, gpu in _gpus_of(report, now_s, disputed):
-            for pod in gpu.pods:
+            for pod in (one for one in gpu.pods if nodes.get(one, node) == node):
                 held = gpus.setdefault(_holder(pod, jobs, are_pods_apart=are_pods_apart), {})
                 held[node, gpu.uuid] = gpu  # once, however many pods of the holder share it
     for name in jobs:

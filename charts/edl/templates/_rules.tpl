@@ -2,8 +2,8 @@
 What the operator may do, in three parts: what says how much room there is (read in the whole cluster always), what
 belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard; tests/chart/golden/rbac.yaml lists it.
 */}}
-{{- define "edl.followsConsent" -}}
-{{- if and .Values.agent.enabled (ne (toString (dig "idleReclaim" "observe" .Values.policy)) "off") }}true{{ end }}
+{{- define "edl.followsConsent" -}}   {{- /* YAML reads off without quotes as false */}}
+{{- if and .Values.agent.enabled (not (has (toString (dig "idleReclaim" "observe" .Values.policy)) (list "off" "false"))) }}true{{ end }}
 {{- end }}
 
 {{/* Whether unused GPUs are given back: without agents nobody tells which are unused. */}}

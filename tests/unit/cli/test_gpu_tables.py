@@ -10,7 +10,7 @@ import yaml
 
 from autoscaler.cli.commands.top import LOOK_EVERY_S, changes
 from autoscaler.cli.exit_codes import CommandError
-from autoscaler.cli.kubernetes.gpu_tables import gpu_columns, gpu_rows, jobs_of_pods
+from autoscaler.cli.kubernetes.gpu_tables import gpu_columns, gpu_rows, jobs_of_pods, nodes_of_pods
 from autoscaler.cli.kubernetes.top_lines import (
     Usage,
     UsedAmounts,
@@ -264,7 +264,22 @@ def test_a_watch_prints_what_has_changed_between_its_looks():
 def test_jobs_are_found_by_label():
     """Pods without it have none."""
     pods = [
-        {"metadata": {"namespace": "ml", "name": "a", "labels": {"edl.dev/job": "bert"}}},
+        {"metadata": {"namespace": "ml", "name": "a", "labels": {"edl.dev/job": "bert"}}, "spec": {"nodeName": "n1"}},
         {"metadata": {"namespace": "ml", "name": "b"}},
     ]
     assert jobs_of_pods(pods) == {"ml/a": "ml/bert"}
+    assert nodes_of_pods(pods) == {"ml/a": "n1", "ml/b": ""}
+
+
+@pytest.mark.parametrize(("there", "why"), [("n2", "the pod runs on n2"), ("", "the pod has no node")])
+def test_what_a_node_reports_of_a_pod_elsewhere_is_not_counted_for_its_job(there, why):
+    """An agent that is broken or hostile names pods as it likes; the operator ignores it, too."""
+    nodes = {"ml/bert-trainer-0": there}
+    assert [row["row"]["job"] for row in gpu_rows(written(), JOBS, NOW_S)] == ["ml/bert", None, None]
+    told = [(row["row"]["job"], row["row"]["why"]) for row in gpu_rows(written(), JOBS, NOW_S, nodes=nodes)]
+    assert told[0] == (None, why)
+    for are_pods_apart in (False, True):
+        lines = holder_lines([REPORT], JOBS, Usage(), NOW_S, are_pods_apart=are_pods_apart, namespace="ml", nodes=nodes)
+        assert [(one.name, len(one.gpus), one.watts) for one in lines] == [
+            ("bert-trainer-0" if are_pods_apart else "bert", 0, None)
+        ]

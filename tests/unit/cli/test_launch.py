@@ -142,6 +142,7 @@ def test_a_variable_without_a_value_takes_that_of_the_environment(capsys, monkey
         (("--no-group", "--global-batch", "9", "train.py"), "--global-batch and --no-group exclude each other"),
         (("--global-batch", "0", "train.py"), "--global-batch"),
         (("--sizes", "1,two", "train.py"), "write 1,2,4,8"),
+        (("--sizes", "0,2", "train.py"), "'0,2': a job has at least 1 trainer; write 2"),
         (("--sizes", "4,2", "train.py"), "--sizes: "),
         (("--sizes", "1,4,2,8", "train.py"), "--sizes: "),
         (("--sizes", "2,4", "--trainers", "1:4", "train.py"), "--sizes: "),
@@ -164,6 +165,14 @@ def test_refusals_name_the_option_and_what_to_do(words, told, capsys):
     with pytest.raises(click.ClickException) as refused:
         launch("--dry-run", *words)
     assert told in refused.value.format_message()
+
+
+@pytest.mark.parametrize(("given", "advised"), [("0", "1"), ("0:0", "1"), ("0:1", "1"), ("0:4", "1:4")])
+def test_no_trainers_are_refused_with_what_is_nearest(given, advised):
+    """A range of one number is no advice."""
+    with pytest.raises(click.ClickException) as refused:
+        launch("--dry-run", "--trainers", given, "train.py")
+    assert refused.value.format_message().endswith(f"at least 1 is needed; write {advised}")
 
 
 def machine_of(**amounts):
