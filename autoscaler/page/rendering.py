@@ -10,7 +10,14 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from autoscaler.page.drawings.words import plain, shortened
+from autoscaler.page.drawings.words import (
+    format_amount,
+    format_count,
+    format_placement,
+    name_unit,
+    plain,
+    shortened,
+)
 from autoscaler.quantities import format_cpu, format_memory
 from autoscaler.views.jobs.remaining_time import format_remaining
 from autoscaler.views.jobs.reported_metrics import format_metric
@@ -42,6 +49,10 @@ def environment() -> Environment:
         "instant": to_instant,
         "clock": to_clock,
         "short": shortened,
+        "thousands": format_count,
+        "amount": format_amount,
+        "unit_of": name_unit,
+        "placement": format_placement,
         "cpu": format_cpu,
         "memory": format_memory,
         "metric": format_metric,

@@ -464,3 +464,15 @@ def test_the_check_of_accessibility_finds_what_is_wrong(served, open_page):
         assert told not in problems_of(page)
         page.evaluate(script)
         assert told in problems_of(page), script
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_a_job_s_colour_stands_beside_its_name_at_every_width(served, open_page, width):
+    """A long name was moved below it."""
+    name = "a-job-" + "whose-name-is-long-" * 2 + "1"
+    served.change(replace(demo_documents(), jobs=(job(name),)))
+    page = open_page(served.address, viewport={"width": width, "height": 740})
+    head = page.get_by_role("region", name="Jobs").get_by_role("rowheader").first
+    colour, link = head.locator("svg").bounding_box(), head.get_by_role("link").bounding_box()
+    assert colour["x"] + colour["width"] <= link["x"]
+    assert link["y"] <= colour["y"] + colour["height"] / 2 <= link["y"] + link["height"]

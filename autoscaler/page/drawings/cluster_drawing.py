@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.page.drawings.heat_drawing import CELLS_A_ROW, PoolField, draw_pools, nodes_to_a_cell
-from autoscaler.page.drawings.words import format_amount, shortened
+from autoscaler.page.drawings.words import format_amount, name_unit, shortened
 from autoscaler.views.cluster.cluster_picture import ClusterPicture, Holding, NodeView
 from autoscaler.views.cluster.pod_view import NodeUnit, PodView, Use, amount_in
 
@@ -119,7 +119,7 @@ def _column(node: NodeView, colours: Mapping[str, int], picture: ClusterPicture)
         node=node,
         blocks=tuple(blocks),
         marks=tuple(round(HEIGHT - one * 1000 / capacity * HEIGHT, 2) for one in whole),
-        amounts=f"{format_amount(node.unit, node.used)}/{format_amount(node.unit, node.capacity)} {node.unit.value}",
+        amounts=f"{format_amount(node.used)}/{format_amount(node.capacity)} {name_unit(node.unit, node.capacity)}",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from autoscaler.page.drawings.words import format_amount
+from autoscaler.page.drawings.words import format_amount, format_count, name_unit
 from autoscaler.views.cluster.cluster_picture import NodeView
 from autoscaler.views.cluster.pod_view import NodeUnit, Use
 
@@ -67,7 +67,7 @@ def _field(name: str, nodes: Sequence[NodeView], together: int, *, pools: int = 
     rows = -(-len(groups) // CELLS_A_ROW)
     return PoolField(
         name=name,
-        told=f"{len(nodes)} node{'s' if len(nodes) != 1 else ''}, {', '.join(_totals(nodes))}",
+        told=f"{format_count(len(nodes))} node{'s' if len(nodes) != 1 else ''}, {', '.join(_totals(nodes))}",
         cells=tuple(_cell(number, own) for number, own in enumerate(groups)),
         width=CELLS_A_ROW * _CELL,
         height=rows * _CELL,
@@ -80,7 +80,7 @@ def _totals(nodes: Sequence[NodeView]) -> Iterable[str]:
         own = [node for node in nodes if node.unit is unit]
         capacity, used = sum(node.capacity for node in own), sum(node.used for node in own)
         if own:
-            yield f"{used / (capacity or 1):.0%} of {format_amount(unit, capacity)} {unit.value} in use"
+            yield f"{used / (capacity or 1):.0%} of {format_amount(capacity)} {name_unit(unit, capacity)} in use"
 
 
 def _cell(number: int, nodes: Sequence[NodeView]) -> HeatCell:

@@ -84,7 +84,7 @@ def draw_time(view: TimeView, colours: Mapping[str, int]) -> TimeDrawing | None:
         areas=tuple(areas),
         capacity=_line(columns, view.capacity, top),
         placeable=_line(columns, view.placeable, top),
-        capacity_told=format_amount(view.unit, top),
+        capacity_told=format_amount(top),
         web_wanted=_line(columns, view.web_wanted, most_web),
         web_running=_line(columns, view.web_running, most_web),
         web_top=most_web,

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from aiohttp import web
 
+from autoscaler.page.drawings.words import format_placement
 from autoscaler.page.keeping import make_form
 from autoscaler.page.live_stream import event_of
 from autoscaler.page.pages import PAGES, Reading
@@ -183,6 +184,40 @@ async def test_a_page_without_anything_says_so(page):
         return
     html = await shown(page, FixedSource(ClusterDocuments(now_s=NOW_S)))
     assert "notice" in html
+
+
+async def test_without_a_node_the_first_page_explains_no_picture():
+    """Neither its colours nor how to point at a pod in it."""
+    page = next(one for one in PAGES if one.name == "now")
+    for nodes in ((), (node("n1"),)):
+        html = await shown(page, FixedSource(ClusterDocuments(now_s=NOW_S, nodes=nodes)), whole=False)
+        assert ('class="legend"' in html, "Point at a pod" in html) == (bool(nodes),) * 2
+        assert ("There is no node." in html) is not bool(nodes)
+
+
+async def test_numbers_have_thousands_apart_and_one_thing_is_no_plural():
+    """13500 GPUs, and 1 cores."""
+    page = next(one for one in PAGES if one.name == "now")
+    large = tuple(node(f"n{number}", gpus=9) for number in range(1500))
+    html = await shown(page, FixedSource(ClusterDocuments(now_s=NOW_S, nodes=large)), whole=False)
+    assert "1,500 nodes, 2 to a cell" in html
+    assert "13,500 GPUs</td>" in html
+    small = ClusterDocuments(now_s=NOW_S, nodes=(node("n1", cpu="1"), node("n2", cpu="1500m")))
+    html = await shown(page, FixedSource(small), whole=False)
+    assert "0/1 core<" in html
+    assert "0/1.5 cores<" in html
+    assert "2.5 cores</td>" in html
+
+
+async def test_a_single_web_pod_that_waits_is_told_in_the_singular():
+    page = next(one for one in PAGES if one.name == "waiting")
+    for count, told in ((1, "1 waits"), (2, "2 wait")):
+        pods = tuple(pod(f"web-abc-{number}", deployment="web") for number in range(count))
+        html = await shown(page, FixedSource(ClusterDocuments(now_s=NOW_S, pods=pods)), whole=False)
+        assert re.findall(r'<td class="why">([^<]*)</td>', html) == [told]
+    assert format_placement("NoCapacity", 1) == "1 finds no capacity that training could give"
+    assert format_placement("CapacityFree", 1) == "1 fits now: the scheduler has only to place it"
+    assert format_placement("CapacityFree", 1200) == "1,200 fit now: the scheduler has only to place them"
 
 
 @pytest.mark.parametrize("whole", [True, False])
