@@ -39,7 +39,7 @@ class MetricsAddress:
 class RunSettings:
     """Settings of a run.  `devices`: GPU numbers of each machine, in order; `parent`: where the run folder is made.
 
-    `cuda_ids`: UUIDs of GPUs by their number, where the driver was asked.
+    `cuda_ids`: CUDA's names of GPUs by their number; one without is named by its number.
     """
 
     name: str

@@ -183,6 +183,7 @@ def _run_here(launched: LaunchedJob, document: Document, options: dict[str, Any]
         check_gpus,
         cores_and_memory,
         equal_nodes,
+        gpus_by_number,
         machine_gpus,
         nodes_of_machine,
     )
@@ -194,8 +195,9 @@ def _run_here(launched: LaunchedJob, document: Document, options: dict[str, Any]
     (job,) = manifests.jobs
     named: tuple[int, Resources] | None = options["nodes"]
     if named:
-        nodes, cuda_ids = equal_nodes(*named), {}
+        nodes = equal_nodes(*named)
         check_gpus(nodes, "--nodes")
+        cuda_ids = gpus_by_number(nodes)
     else:
         cuda_ids = {gpu.number: gpu.cuda_id for gpu in machine_gpus()}
         nodes = nodes_of_machine(job, replace(cores_and_memory(), gpu_count=len(cuda_ids)))

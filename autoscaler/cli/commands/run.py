@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -168,7 +169,7 @@ def _check_cluster(manifests: Manifests, file: Path) -> None:
 
 
 def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, Any]) -> RunSettings:
-    from autoscaler.cli.local.launch_nodes import check_gpus  # noqa: PLC0415 - not for --help
+    from autoscaler.cli.local.launch_nodes import check_gpus, gpus_by_number  # noqa: PLC0415 - not for --help
     from autoscaler.clusters.local.machine.gpus import GpuLookupError, find_gpus, spread  # noqa: PLC0415 - with it
     from autoscaler.local_run.run_settings import (  # noqa: PLC0415 - with it
         LEAST_GPU_WINDOW_S,
@@ -179,7 +180,6 @@ def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, An
     )
 
     nodes = manifests.nodes or _equal_nodes(options)
-    devices = sum(node.capacity.gpu_count for node in nodes)
     check_gpus(nodes, "the LocalCluster document" if manifests.nodes else "--gpu")
     shares: list[tuple[int, ...]] = []
     cuda_ids: dict[int, str] = {}
@@ -195,7 +195,7 @@ def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, An
         if 0.0 < gpu_window_s < LEAST_GPU_WINDOW_S:
             raise CommandError(Exit.USAGE, f"--gpu-window is below {LEAST_GPU_WINDOW_S:g}s: no sample would lie in it")
     else:
-        numbers = iter(range(devices))
+        numbers, cuda_ids = count(), gpus_by_number(nodes)
         shares = [tuple(next(numbers) for _ in range(node.capacity.gpu_count)) for node in nodes]
     return RunSettings(
         name=(manifests.jobs or manifests.deployments)[0].name,

@@ -13,7 +13,7 @@ from typing import Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.clusters.local.machine.cgroup_limits import CgroupLimits, read_limits
-from autoscaler.clusters.local.machine.gpus import GpuLookupError, MachineGpu, find_gpus
+from autoscaler.clusters.local.machine.gpus import GpuLookupError, MachineGpu, find_gpus, gpus_named
 from autoscaler.domain import NOTHING, Resources
 from autoscaler.manifests.api_types import Manifests, TrainingJob, VirtualNode
 from autoscaler.manifests.conversion import make_virtual_node
@@ -30,6 +30,17 @@ def machine_gpus() -> tuple[MachineGpu, ...]:
         return find_gpus(os.environ)
     except GpuLookupError:
         return ()
+
+
+def gpus_by_number(nodes: Sequence[VirtualNode]) -> dict[int, str]:
+    """CUDA's names of the GPUs that these nodes count by number, of those that this process may use (`gpus_named`).
+
+    Raises CommandError where they count more.
+    """
+    try:
+        return dict(gpus_named(sum(node.capacity.gpu_count for node in nodes), os.environ))
+    except GpuLookupError as error:
+        raise CommandError(Exit.REFUSED, str(error)) from None
 
 
 def cores_and_memory() -> Resources:

@@ -289,6 +289,22 @@ def test_more_gpus_than_a_run_can_number_are_refused_at_once(tmp_path):
     assert "--gpu: the nodes have 4,000,000,000 GPUs together" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "argv", [("run", "job.yaml", "--nodes", "2", "--gpu", "1"), ("launch", "--nodes", "2x4cpu,8Gi,1gpu", "train.py")]
+)
+def test_gpus_that_the_environment_withholds_are_not_taken(tmp_path, argv):
+    """Two nodes of one GPU each, and the user may see one."""
+    (tmp_path / "job.yaml").write_text(FILES.replace("IDLE", "x").replace("WEB", "y"))
+    (tmp_path / "train.py").write_text("")
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "3"}
+    done = subprocess.run(
+        [EDL, *argv], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == 4, done.stderr
+    assert "the nodes have 2 GPUs, and CUDA_VISIBLE_DEVICES='3' shows 1 to this run: lower --gpu" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(shell):
     """For the three shells."""

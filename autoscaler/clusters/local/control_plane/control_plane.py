@@ -53,7 +53,7 @@ REMEMBERED_EVENTS: Final = 1_000
 class ControlPlane:
     """An async context; at its end no process of a pod is left.
 
-    `nodes`: each with its GPU numbers; `cuda_ids`: their UUIDs, where known.  `wall_s`: Unix time.
+    `nodes`: each with its GPU numbers; `cuda_ids`: CUDA's names of them, where known.  `wall_s`: Unix time.
     `on_crash` hears of what no pod is to blame for.
     `on_changes` is called with all changes in order, each once, after the controllers have reacted to them.
     """

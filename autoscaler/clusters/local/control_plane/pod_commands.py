@@ -39,7 +39,7 @@ _OF_PORTS: Final = ("EDL_ADVERTISE", "EDL_METRICS_LISTEN", "EDL_TLS_DIR")
 class PodCommands:
     """Commands of a run's pods, with what all pods have in common.  `secret_of`: a Secret by namespace and name.
 
-    `cuda_ids`: UUIDs of GPUs by their number; one without is named by its number.
+    `cuda_ids`: CUDA's names of GPUs by their number; one without is named by its number.
     """
 
     folder: RunFolder

@@ -1,13 +1,15 @@
 """GPUs of this machine: those that a run may use, and choosing devices for a pod, which has them alone.
 
-`--gpu auto` asks the driver once, which answers without touching the devices.  A pod sees its devices in
-CUDA_VISIBLE_DEVICES (`process_environment`), by their UUIDs, since CUDA counts devices in an order of its own.
+`--gpu auto` asks the driver once, which answers without touching the devices; a number of GPUs asks nobody.  A pod
+sees its devices in CUDA_VISIBLE_DEVICES (`process_environment`), by their UUIDs where the driver was asked, since CUDA
+counts devices in an order of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from autoscaler.errors import PermanentError
@@ -76,6 +78,27 @@ def visible_gpus(devices: Sequence[DeviceReading], environment: Mapping[str, str
     for one in chosen:
         found.setdefault(numbers[one.parent_uuid or one.uuid], one.uuid)
     return tuple(MachineGpu(number=number, cuda_id=cuda_id) for number, cuda_id in found.items())
+
+
+def gpus_named(count: int, environment: Mapping[str, str]) -> Mapping[int, str]:
+    """Return CUDA's names of `count` GPUs that a run hands out by number, from 0, without asking the driver.
+
+    They are the first entries of CUDA_VISIBLE_DEVICES, so that a run takes no GPU that this environment withholds.
+    Without the variable nothing is returned: their numbers are their names.  Raises GpuLookupError if it lists fewer.
+    """
+    named = environment.get("CUDA_VISIBLE_DEVICES")
+    if named is None or not count:
+        return {}
+    seen = list(dict.fromkeys(takewhile(_is_entry, (entry.strip() for entry in named.split(",")))))
+    if len(seen) < count:
+        problem = f"the nodes have {count} GPUs, and CUDA_VISIBLE_DEVICES={named!r} shows {len(seen)} to this run"
+        raise GpuLookupError(f"{problem}: lower --gpu, or unset the variable")
+    return dict(enumerate(seen[:count]))
+
+
+def _is_entry(text: str) -> bool:
+    """True unless CUDA sees neither this entry nor any after it."""
+    return text.isdecimal() or text.startswith(("GPU-", "MIG-"))
 
 
 def _counts_as_the_driver(environment: Mapping[str, str]) -> bool:
