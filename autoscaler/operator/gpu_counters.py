@@ -1,16 +1,16 @@
-"""Metrics of an operator about GPUs by use: what was given back, what could be, and reports that cannot be right."""
+"""Metrics of an operator about GPUs by use: what was or could be given back, reports that are wrong or missing."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from autoscaler.operator.idle.report_faults import ReportFault
 
 
 class GpuCounters:
-    """Counters in the operator's registry; each fault has its series from the start."""
+    """In the operator's registry; each fault has its series from the start."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._given_back: Final = Counter(
@@ -28,6 +28,11 @@ class GpuCounters:
             ("fault",),
             registry=registry,
         )
+        self._unreported: Final = Gauge(
+            "edl_gpu_nodes_unreported",
+            "Ready nodes with GPUs of which the leader has no report that counts: their agent is missing or silent.",
+            registry=registry,
+        )
         for fault in ReportFault:
             self._faults.labels(fault.value)
 
@@ -38,6 +43,10 @@ class GpuCounters:
     def count_unused(self, gpus: int, seconds: float) -> None:
         """Count the time for which so many unused GPUs were waited for."""
         self._unused_s.inc(gpus * seconds)
+
+    def set_unreported(self, nodes: int) -> None:
+        """Show how many nodes have GPUs and no report; 0 at the end of a term."""
+        self._unreported.set(nodes)
 
     def count_fault(self, fault: ReportFault) -> None:
         """Count a report that has begun to have this fault."""

@@ -110,6 +110,7 @@ class IdleReclaimer:
         try:
             await self._follow()
         finally:
+            self._metrics.gpus.set_unreported(0)  # whoever leads counts them
             try:
                 async with asyncio.timeout(LAST_TRY_S):
                     await self._scaling.take_back(self._departures.keys)

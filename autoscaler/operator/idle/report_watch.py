@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from autoscaler.domain import ClusterView, NodeName
 from autoscaler.domain.gpu_reports import GpuReports
 from autoscaler.operator.gpu_counters import GpuCounters
-from autoscaler.operator.idle.report_faults import Faults, faults_of
+from autoscaler.operator.idle.report_faults import FaultIndex, Faults, nodes_without_report
 from autoscaler.operator.store.event_recorder import EventRecorder, JobEvent, ObjectSubject
 
 LOOK_EVERY_S: Final = 30.0
@@ -37,16 +37,22 @@ class ReportWatch:
     """Faults of one term."""
 
     def __init__(self, source: ReportSource, events: EventRecorder, gpus: GpuCounters, *, offset_s: float) -> None:
-        self._source, self._events, self._gpus, self._offset_s = source, events, gpus, offset_s
+        self._source, self._events, self._gpus = source, events, gpus
+        self._index = FaultIndex(offset_s=offset_s)
         self._known: Faults = {}
         self._next_at_s = float("-inf")
 
     def look(self, view: ClusterView, now_unix_s: float) -> None:
-        """Count and tell the faults that were not there before; does nothing within `LOOK_EVERY_S` of the last look."""
+        """Count and tell the faults that were not there before, and count the nodes whose GPUs nobody reports.
+
+        Does nothing within `LOOK_EVERY_S` of the last look.
+        """
         if now_unix_s < self._next_at_s:
             return
         self._next_at_s = now_unix_s + LOOK_EVERY_S
-        found = faults_of(view, self._source.reports(), self._source.refused, now_unix_s, offset_s=self._offset_s)
+        reports = self._source.reports()
+        self._gpus.set_unreported(nodes_without_report(view.nodes, reports, now_unix_s))
+        found = self._index.faults(view, reports, self._source.refused, now_unix_s)
         new = [one for one in found if one not in self._known]
         self._known = found
         for number, (node, fault) in enumerate(new):
