@@ -92,6 +92,9 @@ def check_checkpoint_uri(uri: str) -> str:
 
 
 Int = Annotated[int, BeforeValidator(_plain_integer), Field(le=LARGEST_INT32)]
+Float = Annotated[float, BeforeValidator(_plain_number)]
+UpToAYear = Annotated[float, Field(ge=0, le=LONGEST_INTERVAL_S, allow_inf_nan=False), BeforeValidator(_plain_number)]
+"""Seconds, at most a year, as the definition of TrainingJob says."""
 
 
 def _no_null(value: Any) -> Any:
@@ -138,10 +141,10 @@ class TrainerSizes(StrictModel):
         default=None, min_length=1, max_length=MOST_SIZES
     )
     per_node: Int = Field(default=1, alias="perNode", ge=1)
-    resize_cost_s: float = Field(default=0.0, alias="resizeCostSeconds", ge=0, allow_inf_nan=False)
-    min_run_s: float = Field(default=0.0, alias="minRunSeconds", ge=0, allow_inf_nan=False)
-    idle_s: float | None = Field(default=None, alias="idleSeconds", ge=0, le=LONGEST_INTERVAL_S, allow_inf_nan=False)
-    efficiency: float = Field(default=DEFAULT_EFFICIENCY, ge=0, le=1, allow_inf_nan=False)
+    resize_cost_s: UpToAYear = Field(default=0.0, alias="resizeCostSeconds")
+    min_run_s: UpToAYear = Field(default=0.0, alias="minRunSeconds")
+    idle_s: UpToAYear | None = Field(default=None, alias="idleSeconds")
+    efficiency: Float = Field(default=DEFAULT_EFFICIENCY, ge=0, le=1, allow_inf_nan=False)
 
 
 class ServerSizes(StrictModel):
@@ -171,7 +174,7 @@ class MasterModel(MasterSizes):
 
 class CheckpointModel(StrictModel):
     uri: Annotated[str, AfterValidator(check_checkpoint_uri)] = ""
-    every_s: Annotated[float, BeforeValidator(_plain_number)] = Field(
+    every_s: Float = Field(
         default=60.0, alias="everySeconds", ge=SHORTEST_INTERVAL_S, le=LONGEST_INTERVAL_S, allow_inf_nan=False
     )
     start: str = Field(default="", max_length=128, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")

@@ -21,6 +21,7 @@ from autoscaler.domain import Headroom, Policy, Reclaim, ReclaimMode, Resources,
 from autoscaler.domain.idleness import SHORTEST_NOTICE_S
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests.documents import NO_DOCUMENT, read_documents
+from autoscaler.manifests.pod_fields import format_value
 from autoscaler.quantities import (
     QuantityError,
     format_cpu,
@@ -142,11 +143,11 @@ def _parse(path: str, field: Field[Any], kind: Any, value: Any) -> Any:
 def _number(path: str, field: str, value: Any, *, is_integer: bool) -> float:
     wanted = (int,) if is_integer else (int, float)
     if isinstance(value, bool) or not isinstance(value, wanted):
-        raise InvalidSpecError(path, f"is {value!r}", "a whole number" if is_integer else "a number")
+        raise InvalidSpecError(path, f"is {format_value(value)}", "a whole number" if is_integer else "a number")
     most = 100.0 if field.endswith("_percent") else LONGEST_S if field.endswith("_s") else 2.0**31 - 1
     least = 1.0 if field == "stale_limit_s" else 0.0
     if not least <= value <= most:  # nor is nan
-        raise InvalidSpecError(path, f"is {value}", f"{least:g} to {most:.0f}")
+        raise InvalidSpecError(path, f"is {format_value(value)}", f"{least:g} to {most:.0f}")
     return value if is_integer else float(value)
 
 
@@ -163,7 +164,7 @@ def _headroom_item(path: str, item: Any) -> Headroom:
         raise InvalidSpecError(f"{path}.{unknown}", "is no field of headroom", "cpu, memory, gpu and count")
     count = item.get("count")
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 10_000:
-        raise InvalidSpecError(f"{path}.count", f"is {count!r}", "1 to 10000")
+        raise InvalidSpecError(f"{path}.count", f"is {format_value(count)}", "1 to 10000")
     amounts: dict[str, int] = {}
     for name, (field, parse) in _AMOUNTS.items():
         if name in item:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import fields
+from math import inf, nan
 
 import pytest
 
@@ -84,6 +85,29 @@ def test_a_wrong_value_is_refused_with_its_path(content, path):
     with pytest.raises(InvalidSpecError) as refusal:
         parse_policy(content)
     assert refusal.value.path == path
+
+
+NUMBERS = [field.name for field in fields(Policy) if isinstance(field.default, int | float) and field.type != "bool"]
+NO_NUMBERS = [nan, inf, -inf, -1, 1e300, 10**400, -(10**400), True, "3", "three", None, [3], {"a": 1}]
+
+
+@pytest.mark.parametrize("field", NUMBERS)
+def test_what_cannot_be_a_number_of_a_policy_is_refused_with_its_path(field):
+    """Every number that a policy has, found in the policy itself."""
+    for value in [*NO_NUMBERS, *([2.5] if isinstance(getattr(Policy(), field), int) else [])]:
+        with pytest.raises(InvalidSpecError) as refusal:
+            parse_policy({public_name(field): value})
+        assert refusal.value.path == f"policy.{public_name(field)}"
+        assert len(str(refusal.value)) < 300
+
+
+@pytest.mark.parametrize("amount", ["cpu", "memory", "gpu", "count"])
+def test_what_cannot_be_an_amount_of_headroom_is_refused_with_its_path(amount):
+    for value in [*NO_NUMBERS[:-6], "three", None, [3], {"a": 1}]:
+        with pytest.raises(InvalidSpecError) as refusal:
+            parse_policy({"headroom": [{"cpu": 1, "count": 1, amount: value}]})
+        assert refusal.value.path == f"policy.headroom[0].{amount}"
+        assert len(str(refusal.value)) < 300
 
 
 def test_a_notice_leaves_time_where_gpus_are_given_back():
