@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.api_errors import NO_DEFINITION
-from autoscaler.cli.kubernetes.describe_job import waiting_share_of
 from autoscaler.cli.place_values import PlannedSubmission
 from autoscaler.clusters.kubernetes.api.api_port import Api, Listing, Raw, Scope
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError
@@ -27,6 +26,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     NODE_GPUS,
     POD_AUTOSCALERS,
     PODS,
+    PRIORITY_CLASSES,
     STATEFUL_SETS,
     TRAINING_JOBS,
     Kind,
@@ -34,26 +34,28 @@ from autoscaler.clusters.kubernetes.api.kinds import (
 from autoscaler.clusters.kubernetes.cache.expectations import Expectations
 from autoscaler.clusters.kubernetes.cache.object_cache import AGED_KINDS, WATCHED_KINDS, Key, ObjectCache, key_of
 from autoscaler.clusters.kubernetes.cluster_view import JobRuntime, ViewBuilder
-from autoscaler.clusters.kubernetes.objects.fields import integer, part, text, unix_s
+from autoscaler.clusters.kubernetes.objects.fields import part, text
 from autoscaler.clusters.kubernetes.objects.names import master_name, split_key
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import parse_workload
 from autoscaler.clusters.kubernetes.parsing.node_gpus import report_of, trim_node_gpus
-from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
+from autoscaler.clusters.kubernetes.parsing.priority_classes import (
+    PriorityClasses,
+    find_class_problems,
+    find_rank_problem,
+)
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, parse_job, to_planner_job
-from autoscaler.domain import ClusterView, IdlePod, Job, JobState, PodName, Policy, Workload
+from autoscaler.domain import ClusterView, IdlePod, Job, JobState, PodName, Policy, Reclaim, Workload
 from autoscaler.domain.gpu_reports import NO_REPORTS
 from autoscaler.errors import ClusterError, InvalidSpecError
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.gpus.pod_uses import GpuUses
-from autoscaler.jobs.server_ratio import ratio_in_status
+from autoscaler.manifests.api_types import Mode
 from autoscaler.manifests.documents import read_documents
 from autoscaler.operator.idle.consent import Consent, owner_of, read_consent, scaler_of
 from autoscaler.operator.idle.gpu_use import idle_pods_of
-from autoscaler.operator.job.idle_status import idle_in_status
 from autoscaler.operator.job.job_pods import own_pods, roles_of
-from autoscaler.operator.job.job_record import is_ratio_measured
-from autoscaler.operator.job.recovery import FoundJob, recover_life
-from autoscaler.operator.job.throughput_status import curve_in_status
+from autoscaler.operator.job.progress_status import facts_in_status
+from autoscaler.operator.job.recovery import FoundJob
 from autoscaler.operator.process.policy_file import (
     ELASTIC_SERVERS_KEY,
     MOVE_SERVERS_KEY,
@@ -81,6 +83,7 @@ class OperatorSetup:
     """
 
     note: str
+    is_known: bool = False  # the policy is the operator's
     policy: Policy = field(default_factory=lambda: parse_policy({}))
     elastic_servers: bool = True
     moves_servers: bool = False
@@ -112,6 +115,10 @@ async def read_cluster_snapshot(
     view = view.evolve(idle_pods=await _list_idle_pods(api, view, store, now_s))
     wrong = [f"tj/{name} is left out: {error}" for name, error in views.jobs.invalid.items()]
     wrong += [f"tj/{name} gets no pods: {why}" for name, why in views.jobs.refused.items()]
+    if (reclaim := _checks_classes_of(listings, setup)) is not None:
+        wrong += [f"no job gets pods: {why}" for why in find_class_problems(views.classes, reclaim)]
+    observed = (job.key for job in views.jobs.known.values() if job.spec.mode is Mode.OBSERVE)
+    wrong += [f"tj/{name} is only observed, and planned here as if EDL resized it" for name in observed]
     made_by = f"{title}; {NO_HISTORY}; {setup.note}"
     snapshot = SnapshotContent(made_by=made_by, now_s=now_s, policy=setup.policy, view=view)
     return ClusterSnapshot(
@@ -123,20 +130,25 @@ def _make_view(
     listings: Mapping[Kind, Listing], setup: OperatorSetup, now_s: float
 ) -> tuple[ObjectCache, ViewBuilder, ClusterView]:
     errors = JobErrors(lambda: now_s)
-    store = ObjectCache(errors)
+    store, held_under = ObjectCache(errors), _checks_classes_of(listings, setup)
     for kind, listing in listings.items():
         store.apply_listing(kind, listing, requested_at_s=now_s)
     views = ViewBuilder(
         store,
         reclaim=setup.policy.reclaim,
         offset_s=0.0,
-        runtime_of=lambda job: _facts_of(job, store, views, now_s),
+        runtime_of=lambda job: _facts_of(job, store, views, now_s, held_under),
         expected=Expectations,
         errors=errors,
         elastic_servers=setup.elastic_servers,
         moves_servers=setup.moves_servers,
     )
     return store, views, views.build(now_s)
+
+
+def _checks_classes_of(listings: Mapping[Kind, Listing], setup: OperatorSetup) -> Reclaim | None:
+    """The mode whose PriorityClasses the operator asks for before it creates anything; None: not known here."""
+    return setup.policy.reclaim if setup.is_known and listings[PRIORITY_CLASSES].items else None
 
 
 async def _list_idle_pods(api: Api, view: ClusterView, store: ObjectCache, now_s: float) -> tuple[IdlePod, ...]:
@@ -170,26 +182,6 @@ async def _list_if_allowed(api: Api, kind: Kind) -> Mapping[Key, Raw]:
         return {}
 
 
-def facts_of(job: KubeJob, raw: Raw, pods: Iterable[Raw], *, has_master: bool, now_s: float) -> JobRuntime:
-    """The planner's facts about a job's state, from its status and its pods."""
-    own = own_pods(job, pods)
-    status = part(raw, "status")
-    found = FoundJob(status=status, pods=own, roles=roles_of(own, has_master=has_master))
-    life = recover_life(job, found, offset_s=0.0, now_s=now_s)
-    saved_at_s = unix_s(text(status, "progress", "lastCheckpointTime"))
-    return JobRuntime(
-        state=JobState.OVER if job.is_deleting else life.state,
-        hold_until_s=life.hold_until_s,
-        checkpoint_age_s=None if saved_at_s is None else max(0.0, now_s - saved_at_s),
-        trainers_per_server=ratio_in_status(status).trainers_per_server if is_ratio_measured(job) else None,
-        waiting_share=waiting_share_of(raw),
-        resize_pause_s=max(0, integer(status, "progress", "resizePauseMilliseconds")) / 1000,
-        throughput=curve_in_status(status, now_s),
-        remaining_work=work_of(raw),
-        idle=idle_in_status(status, namespace=job.namespace),
-    )
-
-
 async def find_setup(api: Api, named: tuple[str, str] | None = None) -> OperatorSetup:
     """The operator's policy and its switches for servers, or the defaults, and a note on where they come from.
 
@@ -209,6 +201,7 @@ async def find_setup(api: Api, named: tuple[str, str] | None = None) -> Operator
         return OperatorSetup(note=f"the default policy is used: in {where} {error}")
     return OperatorSetup(
         note=f"the policy is that of {where}",
+        is_known=True,
         policy=policy,
         elastic_servers=text(raw, "data", ELASTIC_SERVERS_KEY) != "false",
         moves_servers=text(raw, "data", MOVE_SERVERS_KEY) == "true",
@@ -263,11 +256,21 @@ async def _list_all(api: Api) -> tuple[dict[Kind, Listing], list[str]]:
     return found, notes
 
 
-def _facts_of(job: KubeJob, store: ObjectCache, views: ViewBuilder, now_s: float) -> JobRuntime:
-    key = (job.namespace, job.name)
+def _facts_of(
+    job: KubeJob, store: ObjectCache, views: ViewBuilder, now_s: float, held_under: Reclaim | None
+) -> JobRuntime:
+    """What the operator plans with, as far as the job's status tells.  `held_under`: see `_checks_classes_of`."""
+    is_held = held_under is not None and bool(
+        find_class_problems(views.classes, held_under)
+        or find_rank_problem(views.classes, job.spec.priority_class, held_under)
+    )
+    raw = store.get(TRAINING_JOBS, (job.namespace, job.name)) or {}
+    pods = own_pods(job, views.pods.of_job(job.key))
     has_master = store.get(DEPLOYMENTS, (job.namespace, master_name(job.name))) is not None
-    raw = store.get(TRAINING_JOBS, key) or {}
-    return facts_of(job, raw, views.pods.of_job(job.key), has_master=has_master, now_s=now_s)
+    found = FoundJob(status=part(raw, "status"), pods=pods, roles=roles_of(pods, has_master=has_master))
+    facts = facts_in_status(job, found, now_s, is_held=is_held)
+    state = JobState.OVER if job.is_deleting else facts.state
+    return replace(facts, state=state, remaining_work=work_of(raw))
 
 
 # ---- submission -----------------------------------------------------------------------------------------------------

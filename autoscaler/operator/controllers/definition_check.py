@@ -22,7 +22,7 @@ from autoscaler.operator.store.job_store import JobStore
 NAME: Final = f"{TRAINING_JOBS.plural}.{TRAINING_JOBS.group}"
 REVISION: Final = "edl.dev/crd-revision"  # an annotation
 NEEDED: Final = 2
-CURRENT: Final = 7
+CURRENT: Final = 8
 """Revision of charts/edl/files/trainingjobs.yaml; those from NEEDED on lack optional fields alone."""
 
 CHECK_EVERY_S: Final = 60.0

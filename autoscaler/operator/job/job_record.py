@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, log2
 from typing import Final
 
-from autoscaler.clusters.kubernetes.cluster_view import JobRuntime
+from autoscaler.clusters.kubernetes.cluster_view import NEVER_S, JobRuntime
 from autoscaler.clusters.kubernetes.objects.fields import Raw, to_time
 from autoscaler.clusters.kubernetes.parsing.server_replacement import BucketOwners
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
@@ -90,15 +90,18 @@ class JobRecord:
         return max(self.life.hold_until_s, servers_s if self.server_failures else 0.0)
 
 
-def facts_of(record: JobRecord, now_s: float) -> JobRuntime:
-    """Facts for the planner.  Times are rounded, so that not every poll changes the view."""
-    progress = record.progress
+def facts_of(record: JobRecord, now_s: float, *, is_held: bool = False) -> JobRuntime:
+    """Facts for the planner.  Times are rounded, so that not every poll changes the view.
+
+    `is_held`: nothing is created for the job, because of the PriorityClasses of the cluster.
+    """
+    progress, hold_until_s = record.progress, NEVER_S if is_held else record.hold_until_s
     return JobRuntime(
         state=record.life.state,
-        hold_until_s=record.hold_until_s if record.hold_until_s > now_s else 0.0,
-        hold_reason=record.life.hold_reason if record.life.hold_until_s == record.hold_until_s > now_s else "",
+        hold_until_s=hold_until_s if hold_until_s > now_s else 0.0,
+        hold_reason=record.life.hold_reason if record.life.hold_until_s == hold_until_s > now_s else "",
         checkpoint_age_s=None if progress is None else _coarse_age_s(progress.checkpoint_age_s),
-        remaining_s=None if progress is None else _remaining_s(progress),
+        remaining_s=None if progress is None else seconds_left(progress),
         trainers_per_server=record.ratio.trainers_per_server if is_ratio_measured(record.job) else None,
         waiting_share=0.0 if progress is None else round(progress.waiting_share * WAITING_STEPS) / WAITING_STEPS,
         resize_pause_s=0.0 if progress is None else float(f"{progress.resize_pause_s:.2g}"),
@@ -262,7 +265,8 @@ def _coarse_age_s(age_s: float | None) -> float | None:
     return float(SHORTEST_AGE_S * 2 ** int(log2(age_s / SHORTEST_AGE_S)))
 
 
-def _remaining_s(progress: JobProgress) -> float | None:
+def seconds_left(progress: JobProgress) -> float | None:
+    """Return until when the job is done at its present rate, to one digit; None: that is not known."""
     left = progress.total - progress.done - progress.quarantined
     if progress.samples_per_s <= 0 or progress.total <= 0:
         return None

@@ -1,4 +1,4 @@
-"""Recovery of a job's life by a new leader, from the job's object, its status and its pods.  Pure.
+"""Recovery of a job's record by a new leader, from the job's object, its status and its pods.  Pure.
 
 Existing pods decide; the status is used only where no pod contradicts it (ADR 0152):
 
@@ -26,7 +26,10 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role
 from autoscaler.jobs.life_events import FailureReason
 from autoscaler.jobs.lifecycle import CompletionReason, JobEnding, Life, LifeStage
+from autoscaler.jobs.server_ratio import ratio_in_status
 from autoscaler.operator.job.job_pods import has_active_trainer
+from autoscaler.operator.job.job_record import JobRecord
+from autoscaler.operator.job.throughput_status import throughput_in_status
 
 _ENDINGS: Final = (JobEnding.COMPLETED, JobEnding.FAILED)
 
@@ -63,6 +66,20 @@ def recover_life(job: KubeJob, found: FoundJob, *, offset_s: float, now_s: float
     stage = _stage(job, found)
     stopped = int(stage is LifeStage.SUSPENDING)  # at least the trainers have been stopped
     return Life(policy=policy, stage=stage, started_at_s=started_at_s, failures=failures, stopped_role_count=stopped)
+
+
+def recover_record(job: KubeJob, found: FoundJob, *, offset_s: float, now_s: float) -> JobRecord:
+    """Return the record of a job of which nothing else is known.  Its progress comes with its master's first answer."""
+    return JobRecord(
+        job=job,
+        life=recover_life(job, found, offset_s=offset_s, now_s=now_s),
+        ratio=ratio_in_status(found.status),
+        throughput=throughput_in_status(found.status),
+        checkpoint_at_s=recover_checkpoint_at_s(found.status, offset_s=offset_s, now_s=now_s),
+        waiting_since_s=recover_waiting_since_s(job, found.status, offset_s=offset_s, now_s=now_s),
+        standstill_since_s=recover_standstill_since_s(found.status, offset_s=offset_s, now_s=now_s),
+        resizes_before=tuple(parts(found.status, "resizes")),
+    )
 
 
 def _stage(job: KubeJob, found: FoundJob) -> LifeStage:

@@ -6,7 +6,6 @@ The fields are those of charts/edl/files/trainingjobs.yaml.  Instants in are the
 
 from __future__ import annotations
 
-from math import inf, isfinite
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
@@ -16,12 +15,12 @@ from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE, TIER
 from autoscaler.domain import Bottleneck, Role, Tier
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.lifecycle import JobEnding, LifeStage
-from autoscaler.jobs.progress import JobProgress, shortened
 from autoscaler.manifests.api_types import ReplicaBounds
 from autoscaler.operator.job.idle_status import idle_status
 from autoscaler.operator.job.job_pods import has_ended, is_leaving, is_ready, names_of, role_of, uid_of
-from autoscaler.operator.job.job_record import JobRecord, idle_trainers_of, is_ratio_measured
+from autoscaler.operator.job.job_record import idle_trainers_of, is_ratio_measured
 from autoscaler.operator.job.pod_termination import termination_of
+from autoscaler.operator.job.progress_status import progress_status
 from autoscaler.operator.job.throughput_status import remaining_status, throughput_status
 from autoscaler.operator.status import conditions
 from autoscaler.operator.status.condition_rules import conditions_of, main_reason
@@ -30,9 +29,6 @@ from autoscaler.operator.status.status_inputs import MOST, ResizeRecord, StatusI
 
 MOST_NAMES: Final = 100
 SHORTEST_STEP_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 1e6
-_MOST_METRICS: Final = 16
-_LONGEST_METRIC: Final = 64
 
 
 def status_of(inputs: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
@@ -60,7 +56,7 @@ def status_of(inputs: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
     if inputs.plan_report.queue_position is not None and record.life.stage is LifeStage.ACTIVE:
         status["queuePosition"] = inputs.plan_report.queue_position
     if record.progress is not None:
-        status["progress"] = _progress(record, offset_s) | _remaining(inputs)
+        status["progress"] = progress_status(record, offset_s) | _remaining(inputs)
     elif (standing_progress := inputs.previous.get("progress")) is not None:
         status["progress"] = standing_progress  # of an earlier master, until this one answers
     decision = inputs.plan_report.decision
@@ -196,55 +192,12 @@ def _master(inputs: StatusInputs) -> Raw:
     return master
 
 
-def _progress(record: JobRecord, offset_s: float) -> Raw:
-    progress = record.progress
-    assert progress is not None
-    report: Raw = {
-        "epoch": progress.epoch,
-        "epochs": progress.epochs,
-        "samplesCommitted": progress.committed,
-        "samplesTotal": progress.total,
-        "samplesQuarantined": progress.quarantined,
-        "lineage": progress.lineage,
-    }
-    if progress.stopped_at is not None:
-        report["stoppedAtStep"] = progress.stopped_at
-    if record.job.spec.server is not None:
-        report["waitingPercent"] = round(100 * progress.waiting_share)
-    if progress.total:
-        report["percent"] = f"{100 * progress.done / progress.total:.1f}%"
-    if progress.steps:
-        report |= {"step": progress.step, "steps": progress.steps}
-    if 1 <= progress.samples_per_s < inf:
-        report["samplesPerSecond"] = int(float(f"{progress.samples_per_s:.2g}"))  # few digits: few writes
-    if 0 < progress.resize_pause_s < LONGEST_PAUSE_S:
-        report["resizePauseMilliseconds"] = round(1000 * progress.resize_pause_s)
-    if metrics := _metrics(progress):
-        report["metrics"] = metrics
-    if progress.compared_by:
-        report["replicas"] = {
-            "step": progress.compared_step,
-            "trainers": progress.compared_by,
-            "digest": progress.compared_digest[:64],
-            "request": progress.compared_request[:64],
-        }
-    if isfinite(record.checkpoint_at_s):
-        report["lastCheckpointTime"] = to_time(record.checkpoint_at_s - offset_s)
-    return report
-
-
 def _remaining(inputs: StatusInputs) -> Raw:
     record, decision = inputs.record, inputs.plan_report.decision
     if record.progress is None or decision is None or record.life.stage is not LifeStage.ACTIVE:
         return {}
     remaining = remaining_status(record.progress, record.throughput.curve, decision)
     return {"remaining": remaining} if remaining else {}
-
-
-def _metrics(progress: JobProgress) -> dict[str, float]:
-    """What the script reported by `Session.report`, to three digits: the first names of the alphabet, shortened."""
-    told = ((shortened(name)[:_LONGEST_METRIC], value) for name, value in progress.metrics if isfinite(value))
-    return {name: float(f"{value:.3g}") for name, value in list(told)[:_MOST_METRICS]}
 
 
 def _resizes(inputs: StatusInputs, offset_s: float) -> list[RawRead]:

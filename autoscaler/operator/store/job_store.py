@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, assert_never
 
-from autoscaler.clusters.kubernetes.cluster_view import NEVER_S, JobRuntime
+from autoscaler.clusters.kubernetes.cluster_view import JobRuntime
 from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
-from autoscaler.clusters.kubernetes.objects.fields import key_of, part, parts
+from autoscaler.clusters.kubernetes.objects.fields import key_of, part
 from autoscaler.clusters.kubernetes.objects.names import job_key, split_store_name, store_name
 from autoscaler.clusters.kubernetes.parsing.priority_classes import (
     PriorityClasses,
@@ -25,19 +25,11 @@ from autoscaler.domain import JobName, PodName, Reclaim, Role
 from autoscaler.fault_isolation import GuardedTask, JobErrors
 from autoscaler.jobs import life_events
 from autoscaler.jobs import lifecycle as lives
-from autoscaler.jobs.server_ratio import ratio_in_status
 from autoscaler.jobs.trainer_ledger import Device
 from autoscaler.manifests.api_types import Mode
 from autoscaler.operator.job.job_pods import has_ended, has_unstarted, is_gated, role_of, roles_of, uid_of
 from autoscaler.operator.job.job_record import JobRecord, facts_of, idle_window_s
-from autoscaler.operator.job.recovery import (
-    FoundJob,
-    recover_checkpoint_at_s,
-    recover_life,
-    recover_standstill_since_s,
-    recover_waiting_since_s,
-)
-from autoscaler.operator.job.throughput_status import throughput_in_status
+from autoscaler.operator.job.recovery import FoundJob, recover_record
 from autoscaler.operator.status.status_inputs import PlanReport
 from autoscaler.operator.store.event_recorder import EventRecorder, JobEvent
 from autoscaler.operator.store.job_objects import JobCache, JobObjects
@@ -175,9 +167,8 @@ class JobStore:
 
         Nothing is created for any job while the priority classes would make EDL do harm (`docs/kubernetes.md`).
         """
-        facts = facts_of(self.record_of(job), self.clock())
-        is_held = self.cluster_problems() or self._rank_problem(job)
-        return replace(facts, hold_until_s=NEVER_S) if is_held else facts
+        is_held = bool(self.cluster_problems() or self._rank_problem(job))
+        return facts_of(self.record_of(job), self.clock(), is_held=is_held)
 
     def idle_window_s(self, job: KubeJob) -> float:
         """Return after how long without a batch a trainer of the job is idle; 0: never."""
@@ -231,14 +222,4 @@ class JobStore:
             pods=pods,
             roles=roles_of(pods, has_master=self.objects.master(job) is not None),
         )
-        now_s = self.clock()
-        return JobRecord(
-            job=job,
-            life=recover_life(job, found, offset_s=self.offset_s, now_s=now_s),
-            ratio=ratio_in_status(found.status),
-            throughput=throughput_in_status(found.status),
-            checkpoint_at_s=recover_checkpoint_at_s(found.status, offset_s=self.offset_s, now_s=now_s),
-            waiting_since_s=recover_waiting_since_s(job, found.status, offset_s=self.offset_s, now_s=now_s),
-            standstill_since_s=recover_standstill_since_s(found.status, offset_s=self.offset_s, now_s=now_s),
-            resizes_before=tuple(parts(found.status, "resizes")),
-        )
+        return recover_record(job, found, offset_s=self.offset_s, now_s=self.clock())

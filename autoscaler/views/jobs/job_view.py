@@ -16,6 +16,7 @@ from autoscaler.clusters.kubernetes.objects.fields import (
     integer,
     part,
     parts,
+    percent_of,
     text,
     unix_s,
 )
@@ -23,7 +24,7 @@ from autoscaler.throughput.remaining_time import RemainingTime
 from autoscaler.views.cluster.cluster_picture import colours_of
 from autoscaler.views.cluster.pod_view import PodView
 from autoscaler.views.documents import ClusterDocuments
-from autoscaler.views.jobs.remaining_time import percent_of, remaining_of, work_of
+from autoscaler.views.jobs.remaining_time import remaining_of, work_of
 from autoscaler.views.jobs.reported_metrics import MetricView, reported_metrics
 from autoscaler.views.jobs.throughput import ThroughputView, throughput_of
 from autoscaler.views.object_states import holding_conditions, job_message

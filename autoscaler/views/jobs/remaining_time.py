@@ -6,9 +6,7 @@ plan may have other sizes, so `edl plan` asks the same model about them (`throug
 
 from __future__ import annotations
 
-from math import isfinite
-
-from autoscaler.clusters.kubernetes.objects.fields import Raw, integer, part, text
+from autoscaler.clusters.kubernetes.objects.fields import Raw, integer, part, percent_of, text
 from autoscaler.domain import Decision, Job
 from autoscaler.throughput.remaining_time import RemainingTime, RemainingWork, remaining_time
 from autoscaler.views.jobs.throughput import number
@@ -48,15 +46,6 @@ def work_of(job: Raw) -> RemainingWork | None:
         trainers=max(0, integer(status, "trainers", "ready")),
         servers=max(0, integer(status, "servers", "ready")),
     )
-
-
-def percent_of(written: str) -> float | None:
-    """Return a percentage such as `25.0%`, within 0 to 100; 0 if there is none, None if it is no number."""
-    try:
-        found = float(written.removesuffix("%") or 0)
-    except ValueError:
-        return None
-    return min(100.0, max(0.0, found)) if isfinite(found) else None
 
 
 def format_remaining(found: RemainingTime | None) -> str:

@@ -186,7 +186,9 @@ class OperatorBench:
 
 def small_job(**spec):
     pod = template(cpu="1")
-    return raw_job(trainer={"minReplicas": 2, "maxReplicas": 4, "template": pod}, server={"template": pod}, **spec)
+    return raw_job(
+        **{"trainer": {"minReplicas": 2, "maxReplicas": 4, "template": pod}, "server": {"template": pod}} | spec
+    )
 
 
 def placement(role, ordinal, node="n1"):

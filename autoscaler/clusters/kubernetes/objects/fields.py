@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from math import isfinite
 from typing import Any, Final, TypeAlias
 
 Raw: TypeAlias = Mapping[str, Any]
@@ -67,6 +68,15 @@ def _found(raw: Any, path: tuple[str, ...]) -> Any:
             return None
         raw = raw.get(name)
     return raw
+
+
+def percent_of(written: str) -> float | None:
+    """Return a percentage such as `25.0%`, within 0 to 100; 0 if there is none, None if it is no number."""
+    try:
+        found = float(written.removesuffix("%") or 0)
+    except ValueError:
+        return None
+    return min(100.0, max(0.0, found)) if isfinite(found) else None
 
 
 def key_of(raw: Raw) -> str:
