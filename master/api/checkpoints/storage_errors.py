@@ -83,7 +83,9 @@ def _translated(name: str, uri: str, error: OSError) -> StorageError:
             return StorageFullError(name, f"no space left in {uri} ({reason}): free some, or extend the volume")
         case errno.EROFS | errno.EACCES | errno.EPERM:
             return StorageReadOnlyError(name, f"{uri} denies access ({reason}): check its mount and owner")
-        case errno.ENOENT | errno.ENOTDIR:
+        case errno.ENOTDIR:
+            return StorageMissingError(name, f"{uri} is no folder, or lies below a file: move that file away")
+        case errno.ENOENT:
             return StorageMissingError(name, f"is not in {uri}")
         case _ if isinstance(error, FileNotFoundError):
             return StorageMissingError(name, f"is not in {uri}")

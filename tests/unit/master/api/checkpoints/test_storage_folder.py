@@ -95,6 +95,9 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path):
     file.write_bytes(b"")
     with pytest.raises(StorageError, match=f"{re.escape(str(file))}: is no folder"):
         open_storage(str(file)).list("manifest-")
+    for act in (lambda storage: storage.write_file("f", [b"."]), lambda storage: storage.read("f")):
+        with pytest.raises(StorageError, match=f"f: {re.escape(str(file))} is no folder"):
+            act(open_storage(str(file)))
 
 
 def test_absent_and_short_files_are_told_apart(storage):
