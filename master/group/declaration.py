@@ -132,7 +132,7 @@ def _problem(state: GroupState, replica: Replica, message: Declare, *, is_change
         return _problem_of_start(state, replica, message)
     holds = state.pending_declaration or state.dataset
     known = holds.dataset if holds else state.head.dataset if state.head else None
-    for field in ("name", "size", "epochs", "seed", "batch_size") if known else ():
+    for field in ("name", "size", "seed", "batch_size", "epochs") if known else ():  # other epochs alone are no problem
         before, now = getattr(known, field), getattr(dataset, field)
         if before != now:
             return Refused(field=f"dataset.{field}", message=f"is {now!r}, this job's is {before!r}. {_HINT}")

@@ -90,6 +90,15 @@ def test_other_epochs_are_refused_while_a_trainer_trains(epochs):
     assert not driver.told(GroupEnded, first)
 
 
+def test_more_epochs_with_another_seed_are_refused_by_the_seed():
+    """The epochs may be others at a new start: told to declare the same, a user would mend what is right."""
+    driver = ended()
+    driver.say(key("t1"), registration(key("t1")))
+    driver.say(key("t1"), Declare(dataset=replace(SPEC, epochs=3, seed=SPEC.seed + 1), layout="l"))
+    (answer,) = driver.told(Refused, key("t1"))
+    assert answer.field == "dataset.seed"
+
+
 def test_fewer_epochs_than_are_done_are_refused():
     """With the least number that may be declared."""
     driver = ended(step=total_steps(replace(SPEC, epochs=1)) + 1)
