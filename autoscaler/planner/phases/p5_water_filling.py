@@ -86,7 +86,7 @@ def place_one(copy: WorkingCopy, job: PlannedJob) -> bool:
         return False
     shape, names = job.shapes[Role.TRAINER], copy.capacity.names
     tier = job.next_trainer_tier()
-    must_wait = copy.quotas.find_problem(job, TRAINER, now=True) or awaits_servers(copy, job, job.size + 1)
+    must_wait = awaits_others(copy, job, job.size + 1) or copy.quotas.find_problem(job, TRAINER, now=True)
     at = None if must_wait else least_waste(copy, shape, now=True)
     if at is not None:
         copy.create(job, Role.TRAINER, tier, names[at], Cause.FREE_CAPACITY)
@@ -95,12 +95,17 @@ def place_one(copy: WorkingCopy, job: PlannedJob) -> bool:
     return at is not None
 
 
+def awaits_others(copy: WorkingCopy, job: PlannedJob, trainers: int) -> bool:
+    """True if new trainers come later even where they fit now: with others of the job, or after a server."""
+    return job.spec.name in copy.whole or awaits_servers(copy, job, trainers)
+
+
 def place_unit(copy: WorkingCopy, job: PlannedJob, bundle: Bundle) -> bool:
     """Place the trainers that come to one node together, as `place_one` does."""
     roles = [bundle.role] * bundle.copies
     if copy.quotas.find_problem(job, roles, now=False):
         return False
-    must_wait = copy.quotas.find_problem(job, roles, now=True) or awaits_servers(copy, job, job.size + bundle.copies)
+    must_wait = awaits_others(copy, job, job.size + bundle.copies) or copy.quotas.find_problem(job, roles, now=True)
     at = None if must_wait else next(nodes_for(copy, job, bundle, now=True), None)
     is_free = at is not None
     if at is None:

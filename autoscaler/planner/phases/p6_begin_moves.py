@@ -13,10 +13,10 @@ job keeps its window and its minimum, each trainer has run for its time, and siz
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from autoscaler.domain import Cause, DemandState, JobName, JobState, Pod, PodName, PodPhase, Role, ServerMove, Tier
+from autoscaler.domain import Cause, DemandState, JobName, JobState, Pod, PodPhase, Role, ServerMove, Tier
 from autoscaler.planner.phases.p2_finish_moves import record_moving
 from autoscaler.planner.placement.relocations import Relocation, RelocationSearch
 from autoscaler.planner.placement.server_departures import ServerDepartures
@@ -52,9 +52,11 @@ def begin_moves(copy: WorkingCopy) -> None:
     touched: set[int] = set()
     for relocation in places.in_order(list(movable_servers(copy, departures))):
         nodes = {relocation.at, *(source.at for source in relocation.sources)}
-        is_possible = len(relocation.sources) <= left and not nodes & touched
-        is_worth_it = is_possible and is_worth_moving(copy, relocation, places.trainers_gained(relocation))
-        if is_worth_it and begin_move(copy, relocation):
+        if len(relocation.sources) > left or nodes & touched:
+            continue
+        displaced = find_displaced(copy, relocation)
+        if displaced is not None and is_worth_moving(copy, relocation, places.trainers_gained(relocation), displaced):
+            begin_move(copy, relocation, displaced)
             touched |= nodes  # gains of other moves on these nodes must be recomputed
             left -= len(relocation.sources)
 
@@ -121,21 +123,22 @@ def has_wanted_servers(copy: WorkingCopy, job: PlannedJob) -> bool:
     )
 
 
-def is_worth_moving(copy: WorkingCopy, relocation: Relocation, trainers_gained: float) -> bool:
-    """True if the moves gain more than they cost."""
+def is_worth_moving(
+    copy: WorkingCopy, relocation: Relocation, trainers_gained: float, displaced: Sequence[tuple[PlannedJob, Pod]]
+) -> bool:
+    """True if the moves gain more than they cost, the resizes of those that make room included."""
     jobs = [(source.job.spec, source.job.size) for source in relocation.sources]
-    return moves_pay_off(copy.policy, jobs, trainers_gained)
+    resized = {job.spec.name: (job.spec, job.size) for job, _ in displaced}
+    return moves_pay_off(copy.policy, jobs, trainers_gained, displaced=tuple(resized.values()))
 
 
-def begin_move(copy: WorkingCopy, relocation: Relocation) -> bool:
-    """Create the new servers, or reserve capacity that is being vacated for them; return False, with nothing changed,
-    if there is none.
+def begin_move(copy: WorkingCopy, relocation: Relocation, displaced: Sequence[tuple[PlannedJob, Pod]]) -> None:
+    """Remove the displaced trainers, and create the new servers or reserve capacity that is being vacated for them.
 
     The old servers leave in a later plan.
     """
-    names = [source.pod.name for source in relocation.sources]
-    if not evict_for_move(copy, relocation.at, relocation.shape, len(names), beneficiary=names[0]):
-        return False
+    for job, pod in displaced:
+        copy.remove(job, [pod], Cause.DEFRAGMENTATION, beneficiary=relocation.sources[0].pod.name)
     for source in relocation.sources:
         job, ordinal = source.job, source.job.free_ordinal(Role.SERVER, extra=MOVES_PER_JOB)
         if ordinal is not None:
@@ -144,16 +147,15 @@ def begin_move(copy: WorkingCopy, relocation: Relocation) -> bool:
             copy.replace_server(job, move, now=copy.capacity.fits(relocation.at, relocation.shape, now=True))
             copy.carried.server_moves.append(move)
             record_moving(copy, job, move)
-    return True
 
 
-def evict_for_move(copy: WorkingCopy, at: int, shape: int, count: int, *, beneficiary: PodName) -> bool:
-    """Remove few trainers from the node so that `count` pods of the shape fit; return False, with nothing changed, if
-    many must go.
+def find_displaced(copy: WorkingCopy, relocation: Relocation) -> list[tuple[PlannedJob, Pod]] | None:
+    """Return the few trainers that must leave the node so that the servers fit there; None if many must go.
 
     Pods that are leaving the node already count as gone.
     """
-    needed = [count * amount for amount in copy.capacity.request_amounts(shape)]
+    at, count = relocation.at, len(relocation.sources)
+    needed = [count * amount for amount in copy.capacity.request_amounts(relocation.shape)]
     free = copy.capacity.later[:, at].tolist()
     lacking = [max(0, amount - there) if amount else 0 for amount, there in zip(needed, free, strict=True)]
     taken: list[tuple[PlannedJob, Pod]] = []
@@ -163,11 +165,7 @@ def evict_for_move(copy: WorkingCopy, at: int, shape: int, count: int, *, benefi
         amounts = copy.capacity.request_amounts(copy.shapes.number(pod.shape))
         lacking = [max(0, lack - amount) for lack, amount in zip(lacking, amounts, strict=True)]
         taken.append((job, pod))
-    if any(lacking) or len(taken) > MOST_DISPLACED:
-        return False
-    for job, pod in taken:
-        copy.remove(job, [pod], Cause.DEFRAGMENTATION, beneficiary=beneficiary)
-    return True
+    return None if any(lacking) or len(taken) > MOST_DISPLACED else taken
 
 
 def displaceable(copy: WorkingCopy, at: int) -> Iterator[tuple[PlannedJob, Pod]]:

@@ -26,6 +26,7 @@ from autoscaler.planner.sharing.transfer_pairs import (
     is_open,
     is_owed,
     one_of_each_kind,
+    pays_for_both,
     takers,
 )
 from autoscaler.planner.working_copy.fairness import divide_into_parts
@@ -75,19 +76,32 @@ def share_capacity(copy: WorkingCopy) -> None:
 
 def fill_paid(copy: WorkingCopy, sizes: Sizes) -> None:
     """Run water-filling in the present trial, and again without the jobs whose growth beyond these sizes does not
-    pay."""
+    pay.
+
+    Growth that pays as a whole, and not by the part that has capacity now, waits until all of it has.
+    """
     start = copy.trial_from
     fill_shares(copy)
-    while unpaid := {job.spec.name for job in copy.dirty_jobs() if not is_paid(copy, job, sizes[job.spec.name])}:
+    while True:
+        grown = [(job, sizes[job.spec.name]) for job in copy.dirty_jobs() if job.is_running]
+        unpaid = {job.spec.name for job, kept in grown if not is_paid(copy, job, kept, job.size)}
+        parted = {job.spec.name for job, kept in grown if not is_paid(copy, job, kept, size_now(job))}
+        if unpaid <= copy.unpaid and parted <= copy.whole:  # an empty set is: else each turn names one more
+            return
         copy.unpaid |= unpaid
+        copy.whole |= parted
         copy.roll_back(start)
         fill_shares(copy)
 
 
-def is_paid(copy: WorkingCopy, job: PlannedJob, kept: int) -> bool:
-    """True if the job does not grow beyond the kept size in this plan, or its growth pays off; a minimum is always
-    refilled."""
-    return not job.is_running or job.size <= kept or pays_off(copy.policy, job.spec, kept, job.size)
+def is_paid(copy: WorkingCopy, job: PlannedJob, kept: int, target: int) -> bool:
+    """True if `target` is not beyond the kept size, or growth to it pays off; a minimum is always refilled."""
+    return target <= kept or pays_off(copy.policy, job.spec, kept, target)
+
+
+def size_now(job: PlannedJob) -> int:
+    """Return the trainers that the job has with this plan's actions: one resize, apart from those that come later."""
+    return len(job.trainers) + sum(pod.role is Role.TRAINER for pod in job.created)
 
 
 def next_transfer(copy: WorkingCopy, kept: int, sizes: Sizes, search: TransferSearch) -> int | None:
@@ -136,14 +150,17 @@ def next_idle_gift(copy: WorkingCopy, kept: int, sizes: Sizes) -> int | None:
     """Give one step of trainers that do no work to the poorest job that can use it; return the mark of the new kept
     state, or None, with the copy as it was.
 
-    Shares and windows do not matter: who does no work loses none.
+    Shares and windows do not matter: who does no work loses none.  What the others of the job lose while it is resized
+    does.
     """
     idle = [job for job in copy.dirty_jobs() if job.spec.idle and job.spare and job.idle_trainers()]
     poor = list(islice(one_of_each_kind(copy, takers(copy)), MOST_PAIRS)) if idle else []
     gifts = (
         (taker, giver, victims)
         for taker, giver in islice(pairs_in_turn(poor, idle), MOST_PAIRS)
-        if taker is not giver and (victims := victims_among(copy, taker, giver, idle_offers(copy, giver)))
+        if taker is not giver
+        and pays_for_both(copy, taker, giver)
+        and (victims := victims_among(copy, taker, giver, idle_offers(copy, giver)))
     )
     for taker, giver, victims in islice(gifts, MOST_GIFTS_TRIED):
         if try_transfer(copy, kept, taker, giver, victims, sizes=sizes, cause=Cause.IDLE) is None:
@@ -205,7 +222,8 @@ def try_transfer(
     """Take the step from the kept state and fill again; None on success, with a trial begun at the new state; on
     failure everything is rolled back and the jobs that would have grown are returned.
     """
-    before, unpaid = {job.spec.name: job.size for job in copy.dirty_jobs()}, set(copy.unpaid)
+    before = {job.spec.name: job.size for job in copy.dirty_jobs()}
+    unpaid, whole = set(copy.unpaid), set(copy.whole)
     filled = copy.roll_back(kept)
     copy.remove(giver, victims, cause, beneficiary=taker.spec.name)
     mark = copy.mark()
@@ -218,7 +236,7 @@ def try_transfer(
     grown = {job.spec.name for job, size in changed if job.size > size}
     copy.roll_back(kept)
     copy.redo(filled)
-    copy.unpaid = unpaid
+    copy.unpaid, copy.whole = unpaid, whole
     return grown
 
 

@@ -99,12 +99,16 @@ def pays_off(policy: Policy, job: Job, size: int, target: int) -> bool:
     return not policy.payoff_s or gain_of(policy, job, size, target) > 0.0
 
 
-def moves_pay_off(policy: Policy, jobs: Sequence[tuple[Job, int]], gained: float) -> bool:
+def moves_pay_off(
+    policy: Policy, jobs: Sequence[tuple[Job, int]], gained: float, *, displaced: Sequence[tuple[Job, int]] = ()
+) -> bool:
     """True if moving a server of each of these jobs pays off; its cost is a pause of all their trainers.
 
-    `jobs`: each with its size. `gained`: how many more trainers fit then, in trainers of the first job.
+    `jobs`: each with its size. `gained`: how many more trainers fit then, in trainers of the first job. `displaced`:
+    jobs that lose trainers to the move, each with its size, whose trainers all pause for their resize.
     """
     cost = sum(size * policy.server_move_cost_s for _, size in jobs)
+    cost += sum(size * job.pause_s for job, size in displaced)
     return not policy.payoff_s or gained * min(horizon_s(policy, job) for job, _ in jobs) > cost
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import inf, isnan
 from typing import Final
 
-from autoscaler.domain import Bottleneck, Cause, Job, JobSetting
+from autoscaler.domain import Bottleneck, Cause, Job, JobSetting, Policy
 from autoscaler.planner.sharing.change_limits import (
     changes_left,
     horizon_s,
@@ -81,8 +81,20 @@ def probe_of(copy: WorkingCopy, job: PlannedJob) -> int:
     is_seen_here = spec.throughput is not None and spec.throughput.sizes == (size,) and size == job.ceiling
     if not is_seen_here or not copy.policy.observing_s or last.gave_back_at_s is not None or ends_soon(spec):
         return size
+    second = second_size(spec.trainer, size)
+    if not is_worth_measuring(copy.policy, spec, size, second):
+        return size
     since_s = max(last.grown_at_s or -inf, last.shrunk_at_s or -inf, copy.history.since_s, spec.submitted_at_s)
-    return second_size(spec.trainer, size) if copy.is_due(since_s + PROBED_AFTER_S) else size
+    return second if copy.is_due(since_s + PROBED_AFTER_S) else size
+
+
+def is_worth_measuring(policy: Policy, job: Job, size: int, second: int) -> bool:
+    """True if a look at the second size costs less than the most that can be learnt: all beyond the minimum are freed.
+
+    The cost is two pauses, and the time at the smaller size.
+    """
+    lost = (size + second) * job.pause_s + (size - second) * policy.observing_s
+    return not policy.payoff_s or (size - job.trainer.min_replicas) * horizon_s(policy, job) > lost
 
 
 def ends_soon(job: Job) -> bool:

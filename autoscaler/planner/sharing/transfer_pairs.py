@@ -190,7 +190,11 @@ def is_owed(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob, owed: int) 
 
 
 def pays_for_both(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob) -> bool:
-    """True if the taker's step pays off what it costs both jobs to change their size."""
+    """True if the taker's step pays off what it costs both jobs to change their size.
+
+    Trainers of the giver that do no work lose nothing by its pause.
+    """
     policy, size = copy.policy, taker.size
-    lost = giver.size * giver.spec.pause_s
+    working = giver.size - (len(giver.idle_trainers()) if giver.spec.idle else 0)
+    lost = working * giver.spec.pause_s
     return not policy.payoff_s or gain_of(policy, taker.spec, size, size + step_of(taker)) > lost

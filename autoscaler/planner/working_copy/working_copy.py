@@ -66,6 +66,7 @@ class WorkingCopy:
     quiet_from_s: float = 0.0  # end of the quiet window after the newest submission or external pod
     starts: list[JobName] = field(default_factory=list)  # gangs that this plan starts, the first first
     unpaid: set[JobName] = field(default_factory=set)  # whose growth would not pay off
+    whole: set[JobName] = field(default_factory=set)  # whose growth pays off only in one resize: it comes together
     wake_at_s: list[float] = field(default_factory=list)  # instants at which time alone may change the answer
     changed_jobs: list[PlannedJob] = field(default_factory=list)  # whose trainers came or went, again and again
     trial_from: int = 0  # where in the log the present trial begins

@@ -118,6 +118,15 @@ def test_job_that_gains_nothing_by_it_is_not_measured(fields):
     assert not driver.plan().actions
 
 
+@pytest.mark.parametrize(("cost_s", "is_measured"), [(413.0, True), (415.0, False)])
+def test_job_is_measured_only_if_what_is_learnt_can_make_good_the_two_pauses(cost_s, is_measured):
+    """At best 15 of 16 are freed for 600 s; 16 wait, then 4, and 12 are missing for a minute."""
+    driver = settled([node("a", 16_000)], [asking("j", high=16)])
+    driver.cluster.put(asking("j", throughput=known(sizes=(16,)), high=16, resize_cost_s=cost_s))
+    driver.cluster.advance(PROBED_AFTER_S + 1.0)
+    assert bool(driver.plan().actions) is is_measured
+
+
 def test_lower_minimum_is_never_undercut():
     """Even one that is far beyond the knee."""
     driver = settled([node("a", 16_000)], [asking("j", 1.0, throughput=known(), low=8, high=16)])

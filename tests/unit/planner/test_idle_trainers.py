@@ -52,6 +52,14 @@ def test_the_idle_trainers_of_a_job_go_to_one_that_waits_and_do_not_come_back():
     assert sizes(driver) == {"a": 4, "b": 4}
 
 
+@pytest.mark.parametrize(("cost_s", "is_given"), [(149.0, True), (151.0, False)])
+def test_an_idle_trainer_stays_if_the_pause_of_the_working_ones_costs_more(cost_s, is_given):
+    """One more of `b` brings 600 trainer-seconds; four of the six wait for the resize of `a`, two did nothing."""
+    policy = replace(POLICY, payoff_s=600.0)
+    driver = two_jobs(idle=idle("a-trainer-2", "a-trainer-5"), weight=1_000, resize_cost_s=cost_s, policy=policy)
+    assert (Cause.IDLE in {cause for _, cause in left(driver)}) is is_given
+
+
 def test_an_idle_trainer_goes_whatever_it_was_created_as():
     """The minimum is a count: the first trainer is core and does no work, the second one trains."""
     a, b = job("a", low=1, high=2, idle=idle("a-trainer-0")), job("b", low=1, high=2)

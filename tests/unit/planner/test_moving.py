@@ -314,11 +314,12 @@ def test_old_one_stays_if_the_new_one_is_not_there_any_more():
     assert still_valid(decided, driver.cluster.view(history=driver.history), driver.policy) == ()
 
 
-def test_two_servers_take_the_place_of_a_trainer():
-    """8 cores hold one trainer or two servers; from each server's node of 10 another trainer comes: two for one."""
+def two_for_one(**fields):
+    """8 cores hold one trainer or two servers; from each server's node of 10 another trainer comes."""
     names = ("i", "j")
     cluster = MemoryCluster(
-        [*(node(f"a-{name}", 10_000) for name in names), node("full", 8_000)], [with_server(name) for name in names]
+        [*(node(f"a-{name}", 10_000) for name in names), node("full", 8_000)],
+        [with_server(name, **fields) for name in names],
     )
     cluster.capabilities = CAN
     cluster.put(replace(web("w", 8_000), phase=PodPhase.READY, node="full"))
@@ -328,6 +329,12 @@ def test_two_servers_take_the_place_of_a_trainer():
     driver.settle()
     assert trainers(driver, "i") + trainers(driver, "j") == 3
     driver.policy = CALM
+    return driver
+
+
+def test_two_servers_take_the_place_of_a_trainer():
+    """The trainer leaves first, the servers come into its room, and there is one trainer more than before."""
+    driver = two_for_one()
     first = driver.turn()
     (leave,) = first.actions
     assert (leave.role, leave.node, leave.cause) == (Role.TRAINER, "full", Cause.DEFRAGMENTATION)
@@ -335,3 +342,9 @@ def test_two_servers_take_the_place_of_a_trainer():
     driver.settle()
     assert (servers(driver, "i"), servers(driver, "j")) == (["full"], ["full"])
     assert trainers(driver, "i") + trainers(driver, "j") == 4
+
+
+def test_trainer_does_not_leave_for_servers_if_its_jobs_resize_costs_more():
+    """One trainer more brings 600 trainer-seconds in ten minutes; the two of its job would wait for longer."""
+    driver = two_for_one(resize_pause_s=305.0)
+    assert not [action for action in driver.turn().actions if action.cause is Cause.DEFRAGMENTATION]

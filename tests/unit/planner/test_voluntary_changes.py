@@ -40,6 +40,24 @@ def test_growth_that_costs_more_than_it_brings_is_not_made():
     assert len(grown(driver, node("c", 1_000)).actions) == 2
 
 
+def test_growth_that_pays_only_as_a_whole_comes_in_one_resize():
+    """One more brings 600 for 640, two 1,200: the first waits until a web pod has left the place of the second.
+
+    Another job does not take that place, and nothing is created before.
+    """
+    cluster = MemoryCluster([node("a", 8_000), node("b", 2_000)], [job("j", high=10, resize_cost_s=80.0)])
+    cluster.put(replace(web("w", 2_000), phase=PodPhase.READY, node="b"))
+    driver = Driver(cluster, CALM)
+    driver.settle()
+    cluster.put(node("c", 1_000), replace(cluster.pods["w"], shape=shape(1_000), phase=PodPhase.TERMINATING, node="b"))
+    cluster.put(replace(web("x", 1_000), phase=PodPhase.READY, node="b"))
+    plan = driver.turn()
+    assert plan.actions == ()
+    assert decision(plan, "j").target == 10
+    cluster.lose("w")
+    assert [action.node for action in driver.turn().actions] == ["b", "c"]
+
+
 def test_room_that_does_not_pay_for_one_goes_to_another():
     """Nobody sits on room that he does not use."""
     jobs = [job("dear", high=16, resize_cost_s=80.0), job("free", low=1, high=16, weight=10)]
