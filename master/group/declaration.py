@@ -45,6 +45,7 @@ def handle_declare(turn: GroupTurn, replica: Replica, message: Declare) -> None:
         _refuse(turn, replica, refused)
         return
     turn.put(replica, has_declared=True, declares=None, moved_at=turn.now)
+    turn.change(is_declared=True)
     if any(one.member.name == replica.key.name for one in state.refused):
         turn.change(refused=_without(state.refused, replica))
     if is_change or not state.layout:

@@ -192,6 +192,7 @@ class GroupState:
     dataset: DatasetRecord | None = None  # as recorded
     layout: str = ""  # of the replicas; empty: not declared yet
     pending_declaration: DatasetRecord | None = None
+    is_declared: bool = False  # by a trainer under this master; what it took over may be an end that was not the job's
     refused: tuple[RefusedMember, ...] = ()  # the last one of each name, until a process of it has declared alike
     record: GenerationRecord | None = None  # as recorded
     roster: Roster = field(default_factory=Roster, compare=False)  # of `record`

@@ -1,6 +1,7 @@
 """`edl launch`: real scripts as jobs of this machine, from another process."""
 
 import json
+import os
 import signal
 import subprocess
 import uuid
@@ -52,7 +53,7 @@ class Counts:
 replica, sizes = Counts(), set()
 with edl.open() as session:
     session.replicate(replica)
-    steps = session.group_steps("numbers", size=200, epochs=100)
+    steps = session.group_steps("numbers", size=200, epochs=int(os.environ.get("EPOCHS", "100")))
     while (share := steps.next_step()) is not None:
         sizes.add(share.size)
         if os.path.exists(sys.argv[1]):  # until its test has seen enough
@@ -77,10 +78,13 @@ def folder(tmp_path):
     return tmp_path
 
 
-def start(folder, *words, options=SHARDING):
+def start(folder, *words, options=SHARDING, environment=None):
     """`edl launch` in another process, and the folder of its run."""
     argv = [EDL, "launch", *options, *words]
-    process = subprocess.Popen(argv, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    variables = os.environ | (environment or {})
+    process = subprocess.Popen(
+        argv, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     line = process.stdout.readline()
     assert line.startswith("run folder: "), line + process.stdout.read()
     run = RunFolder(root=Path(line.removeprefix("run folder: ").strip()))
@@ -162,6 +166,29 @@ def test_a_group_grows_and_every_trainer_holds_the_model(folder):
     ended = [log.read_text().splitlines()[-1] for log in (run / "logs").glob("count-trainer-*.log")]
     assert len(ended) == 3
     assert all(line.startswith("counts 100 sizes") and line.endswith("3") for line in ended), ended
+
+
+def test_a_job_that_begins_where_another_ended_grows_and_trains_what_is_left(folder):
+    """With more epochs the folder's last checkpoint is no end of this job."""
+    (folder / "count.py").write_text(COUNT)
+    words = ("--sizes", "1,3", "--global-batch", "50", "--checkpoint", "kept", "--env", "EPOCHS", "count.py")
+    argv = [EDL, "launch", *FAST, *words, "hold"]
+    few = {**os.environ, "EPOCHS": "2"}
+    done = subprocess.run(argv, cwd=folder, env=few, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stdout
+    (hold := folder / "hold").touch()
+    process, run = start(folder, *words, str(hold), options=FAST, environment={"EPOCHS": "100"})
+    try:
+        wait_until(lambda: ready_trainers(run, "count") == 3, "growth into the machine")
+        hold.unlink()
+        out, _ = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, out
+    ended = [log.read_text().splitlines()[-1] for log in (run / "logs").glob("count-trainer-*.log")]
+    assert ended
+    assert all(line.startswith("counts 100 sizes") for line in ended), ended
 
 
 def test_a_script_that_shares_out_data_is_told_how_it_is_launched(folder):

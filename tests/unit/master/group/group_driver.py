@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from master import group
+from master.api.checkpoints.manifest import Manifest
 from master.api.group_shares import copy_marks, total_steps
 from master.api.identities import DatasetSpec, Incarnation, Lineage, MemberName, Term
 from master.api.messages.checkpoint_files import FileRecord
@@ -23,8 +24,10 @@ from master.api.messages.generations import (
 from master.api.positions import EMPTY
 from master.job.domain.durable_records import (
     SECOND,
+    DatasetRecord,
     Durable,
     Instant,
+    LineageRecord,
     MemberKey,
     RaiseLineage,
     RecordDataset,
@@ -244,3 +247,14 @@ def training(*names: str, step: int = 1, **config) -> tuple[GroupDriver, list[Me
 def broken_number(driver: GroupDriver, member: MemberKey) -> int:
     said = driver.told(BrokenGeneration, member)
     return said[-1].number if said else 0
+
+
+def lose_records(driver: GroupDriver, head: Manifest | None = None) -> None:
+    """The next master, with what `master.durable.refounding` makes of a checkpoint folder with this head."""
+    lost = Durable()
+    if head is not None:
+        lineage = LineageRecord(number=Lineage(head.lineage + 1), base=head.id, quarantine=head.quarantine)
+        lost = Durable(lineage=lineage, dataset=DatasetRecord(dataset=head.dataset), head=head)
+    driver.durable = lost
+    driver.sent.clear()
+    driver.start()

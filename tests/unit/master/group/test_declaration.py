@@ -14,7 +14,16 @@ from master.api.messages.generations import GroupEnded, GroupPhase, StateId
 from master.api.messages.to_members import Declared, Refused
 from master.api.positions import EMPTY
 from master.api.replica_layout import LayoutDifference, compare_layouts, layout_text
-from tests.unit.master.group.group_driver import SPEC, STEPS, GroupDriver, key, offer_of, registration, training
+from tests.unit.master.group.group_driver import (
+    SPEC,
+    STEPS,
+    GroupDriver,
+    key,
+    lose_records,
+    offer_of,
+    registration,
+    training,
+)
 
 FORM = {"model.weight": "float32[2,3]", "optimizer": "SGD"}
 SETTINGS = {"model": "Net", "optimizer.0.lr": "0.1", "optimizer.0.weight_decay": "0.0"}
@@ -112,6 +121,17 @@ def test_fewer_epochs_than_before_end_earlier():
     driver = ended(step=total_steps(replace(SPEC, epochs=1)))
     assert come(driver, 1)[-1] == GroupEnded(head=driver.state.head_state)
     assert phase(driver) is JobPhase.COMPLETE
+
+
+@pytest.mark.parametrize(("epochs", "then"), [(2, JobPhase.COMPLETE), (3, JobPhase.STARTING)])
+def test_a_job_that_begins_where_another_ended_has_not_ended_before_it_declares(epochs, then):
+    """Its epochs may be more: a job that is said to be over gets a minute for its last words, and no more trainers."""
+    driver = ended()
+    lose_records(driver, driver.durable.head)  # as another job of the same folder
+    assert driver.state.is_complete
+    assert phase(driver) is JobPhase.STARTING
+    come(driver, epochs)
+    assert phase(driver) is then
 
 
 def test_fewer_epochs_than_lost_trainers_had_done_count_from_head():

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from master.api.checkpoints.manifest import Manifest
 from master.api.identities import Lineage
 from master.api.messages.from_members import Declare
 from master.api.messages.generations import NewGeneration, StateId
 from master.api.messages.to_members import Refused
-from master.job.domain.durable_records import DatasetRecord, Durable, LineageRecord, MemberKey
-from tests.unit.master.group.group_driver import SPEC, GroupDriver, broken_number, key, registration, training
-
-
-def lose_records(driver: GroupDriver, head: Manifest | None = None) -> None:
-    """The next master, with what `master.durable.refounding` makes of a checkpoint folder with this head."""
-    lost = Durable()
-    if head is not None:
-        lineage = LineageRecord(number=Lineage(head.lineage + 1), base=head.id, quarantine=head.quarantine)
-        lost = Durable(lineage=lineage, dataset=DatasetRecord(dataset=head.dataset), head=head)
-    driver.durable = lost
-    driver.sent.clear()
-    driver.start()
+from master.job.domain.durable_records import MemberKey
+from tests.unit.master.group.group_driver import (
+    SPEC,
+    GroupDriver,
+    broken_number,
+    key,
+    lose_records,
+    registration,
+    training,
+)
 
 
 def come_back(driver: GroupDriver, member: MemberKey, generation: int, state: StateId | None, **said) -> None:
