@@ -197,7 +197,8 @@ def test_a_snapshot_has_the_runs_policy_and_bare_names(stage, capsys):
     policy = Policy(burst_window_s=0.0, up_window_s=7.0)
     stage.make(kinds.CONFIG_MAPS, policy_config_map(policy, namespace="default"))
     stage.make(kinds.TRAINING_JOBS, {**raw_job("digits"), "metadata": {"name": "digits", "namespace": "default"}})
-    stage.make(kinds.PRIORITY_CLASSES, {"metadata": {"name": "edl-core"}, "value": 0})
+    for name in ("edl-core", "edl-surplus"):
+        stage.make(kinds.PRIORITY_CLASSES, {"metadata": {"name": name}, "value": 0, "preemptionPolicy": "Never"})
     found = stage.place.snapshot()
     assert found.policy == policy
     assert [job.name for job in found.view.jobs] == ["digits"]
