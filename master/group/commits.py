@@ -258,6 +258,8 @@ def handle_swapped(turn: GroupTurn) -> None:
 def handle_head_named(turn: GroupTurn, event: HeadNamed) -> None:
     """The checkpoint outlives the loss of the store: its writers are answered."""
     commit = turn.state.commit
+    if event.manifest == turn.state.head_id:
+        turn.change(is_head_named=True)
     if commit.phase is not CopyPhase.NAMING or commit.manifest is None or commit.manifest.id != event.manifest:
         return
     for offer in commit.offers.values():

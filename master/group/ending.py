@@ -5,7 +5,7 @@ from __future__ import annotations
 from master.api.messages.from_members import FinalSaved
 from master.api.messages.generations import GroupEnded
 from master.api.messages.to_members import Refused
-from master.group.group_state import CopyPhase, GroupState, GroupTurn, Replica
+from master.group.group_state import GroupState, GroupTurn, Replica
 from master.job.domain.durable_records import MemberKey, RecordFinalSave
 
 
@@ -15,7 +15,7 @@ def advance(turn: GroupTurn) -> None:
     if state.failed:
         _tell_all(turn, Refused(field="job", message=state.failed))
         return
-    if not state.is_complete or state.commit.phase is CopyPhase.NAMING:
+    if not state.may_end:
         return
     if not owes_final_save(state):
         _tell_all(turn, GroupEnded(head=state.head_state))

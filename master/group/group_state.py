@@ -189,6 +189,7 @@ class GroupState:
     lineage: LineageRecord | None = None  # as recorded
     head: Manifest | None = None
     named: Manifest | None = None  # head as the folder's file HEAD has it: what is told of checkpoints
+    is_head_named: bool = True  # False: an earlier master has swapped head, and may have ended before it wrote HEAD
     dataset: DatasetRecord | None = None  # as recorded
     layout: str = ""  # of the replicas; empty: not declared yet
     pending_declaration: DatasetRecord | None = None
@@ -278,6 +279,11 @@ class GroupState:
             return False
         last = self.head_state.state
         return last.is_stopped or last.step == self.steps
+
+    @property
+    def may_end(self) -> bool:
+        """True if the job is complete, also for who has lost the store and resumes from HEAD."""
+        return self.is_complete and self.is_head_named and self.commit.phase is not CopyPhase.NAMING
 
     def try_replica(self, key: MemberKey) -> Replica | None:
         """The replica if this very process is a member."""

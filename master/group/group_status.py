@@ -113,7 +113,7 @@ def _phase(state: GroupState) -> JobPhase:
         return JobPhase.FAILED
     if state.record is None and not state.is_declared:
         return JobPhase.STARTING  # the checkpoint that it begins with may hold all steps, and its script want more (98)
-    if state.is_complete and state.commit.phase is not CopyPhase.NAMING:
+    if state.may_end:
         return JobPhase.SAVING if owes_final_save(state) else JobPhase.COMPLETE
     if state.dataset is None or state.record is None:
         return JobPhase.STARTING

@@ -76,6 +76,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Gr
         lineage=durable.lineage,
         head=head,
         named=head,
+        is_head_named=head is None,
         dataset=dataset,
         layout=dataset.layout if dataset else "",
         record=record,

@@ -18,7 +18,7 @@ from master.api.identities import HistoryId, ManifestId
 from master.durable.checkpoint_folder import ADOPTION_BUDGET_S, CheckpointFolder, call_with_timeout
 from master.durable.head_file import HeadFile
 from master.job.domain.effects import FindAdoptable, Retain, WriteManifest
-from master.job.domain.job_events import AdoptableFound, CoreEvent, ManifestWriteFailed, ManifestWritten
+from master.job.domain.job_events import AdoptableFound, CoreEvent, HeadNamed, ManifestWriteFailed, ManifestWritten
 
 log: Final = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class FolderWork:
     def begin(self, head: Manifest | None) -> None:
         """Write HEAD, for the master that committed `head` may have been killed before; discard leftovers."""
         if head is not None:
-            self._run(self._head_file.write(head.id))
+            self.finish_commit(head.id, then=HeadNamed(manifest=head.id))
         self._run(asyncio.to_thread(self._folder.discard_leftovers))
 
     def check(self) -> None:

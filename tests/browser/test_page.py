@@ -266,7 +266,7 @@ def test_ten_thousand_nodes_are_a_picture_and_a_table(serve, open_page):
     documents = ClusterDocuments(now_s=NOW_S, nodes=nodes, pods=pods, jobs=(job("big", high=9_000, ready=5_000),))
     large = serve(FixedSource(documents))
     page = open_page(large.address)
-    expect(page.get_by_text("10000 nodes, 10 to a cell.")).to_be_visible()
+    expect(page.get_by_text("10,000 nodes, 10 to a cell.")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="big").first).to_contain_text("40000 GPUs")
     page.locator(".heat rect").first.hover()
     expect(page.locator("#told")).to_contain_text("node-00000 to node-00009, 100% in use")

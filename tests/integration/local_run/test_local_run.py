@@ -328,7 +328,7 @@ async def test_a_script_that_just_ends_has_failed(tmp_path):
         await machine.submit(rows(program=["true"], backoff_limit=1))
         await machine.until(machine.run.are_jobs_over, "the end")
         assert machine.run.failed_jobs() == ("rows",)
-        assert "nothing is known of a data set yet" in machine.run.jobs()["rows"].life.message
+        assert "opened no session with its job" in machine.run.jobs()["rows"].life.message
 
 
 async def test_a_command_that_does_not_exist_fails_the_job_by_its_name(tmp_path):

@@ -78,7 +78,11 @@ class GroupMasterStep:
 def started(config: JobConfig, etcd: GroupEtcd) -> GroupMasterStep:
     """The process that has just won the term and read what is durable."""
     step = group.initial(config, etcd.durable, etcd.term, NOW)
-    return _carried_out(GroupMaster(state=states.same(step.state)), step.effects)
+    effects = step.effects
+    if etcd.durable.head is not None:  # at once: what a head that is not named yet holds up is a commit's as well
+        step = group.handle(step.state, HeadNamed(manifest=etcd.durable.head.id), NOW)
+        effects = (*effects, *step.effects)
+    return _carried_out(GroupMaster(state=states.same(step.state)), effects)
 
 
 @lru_cache(maxsize=1 << 16)  # the same few masters meet the same few events in most states

@@ -82,6 +82,8 @@ class GroupDriver:
         self.term += 1
         self.held_back.clear()
         self._follow(group.initial(self.config, self.durable, Term(self.term), self.now))
+        if self.names_head and self.durable.head is not None:
+            self.feed(HeadNamed(manifest=self.durable.head.id))
         return self
 
     def feed(self, event) -> list:

@@ -335,6 +335,23 @@ def test_the_end_is_said_once_head_names_the_last_checkpoint():
     assert group.status(driver.state, driver.now).phase is JobPhase.COMPLETE
 
 
+def test_the_next_master_says_the_end_once_head_names_the_last_checkpoint():
+    """The one before may have ended between the store and HEAD."""
+    driver, (first,) = training("t0", step=STEPS)
+    driver.names_head = False
+    driver.offer(first, STEPS, 1)
+    driver.sent.clear()
+    driver.start()
+    own = driver.durable.head.state
+    driver.say(first, registration(first, generation=1, state=own))
+    driver.say(first, Declare(dataset=driver.spec, layout="l"))
+    driver.pass_time(30)
+    assert (driver.told(GroupEnded, first), group.status(driver.state, driver.now).phase) == ([], JobPhase.TRAINING)
+    driver.feed(HeadNamed(manifest=driver.durable.head.id))
+    assert driver.told(GroupEnded, first)
+    assert group.status(driver.state, driver.now).phase is JobPhase.COMPLETE
+
+
 def test_last_copy_is_asked_for_again_after_the_pause():
     """Where the master cannot write the manifest each copy is in vain: the pause doubles, also after the last step."""
     driver, (first,) = training("t0", step=STEPS)
