@@ -59,14 +59,22 @@ async def test_whoever_dies_or_stops_at_a_step_of_a_move_loses_and_repeats_nothi
 
     And owners and backups where buckets have two copies: a single loss does not raise the lineage (61, 62).
     """
-    lines, plan = [], FixedPlan(script)
+    lines = []
     async with start_etcd_members(tmp_path, 3, lines.append) as etcd:
-        until_s = time.monotonic() + NO_NEW_RESIZES_AFTER_S
-        campaign = MovesCampaign(tmp_path, etcd, plan=plan, rng=random.Random(1), until_s=until_s, say=lines.append)
-        await campaign.run_job("moves", shaped(SHAPE, kind))
+        for number in (1, 2):  # on a busy machine a move may be past its steps before anybody is struck there
+            plan, until_s = FixedPlan(script), time.monotonic() + NO_NEW_RESIZES_AFTER_S
+            campaign = MovesCampaign(tmp_path, etcd, plan=plan, rng=random.Random(1), until_s=until_s, say=lines.append)
+            await campaign.run_job(f"moves-{number}", shaped(SHAPE, kind))
+            if campaign.report.problems or has_struck(campaign, plan):
+                break
     told = "\n".join(lines)
     assert campaign.report.problems == [], told
     assert campaign.report.resizes.total() >= len(script) // 3, told
-    assert len(campaign.report.landed) >= 2 * len(plan.missed), told
+    assert has_struck(campaign, plan), told
     assert campaign.report.heads > 0, told
     assert kind.copies == 1 or campaign.report.shares[kind].made_good > 0, told
+
+
+def has_struck(campaign, plan):
+    """Most of those who were to die or stop have done so at their step."""
+    return len(campaign.report.landed) >= 2 * len(plan.missed)
