@@ -1,4 +1,7 @@
-"""The cores of a group's master and trainers together: no state breaks an invariant, and END stays in reach (M10)."""
+"""The cores of a group's master and trainers together: no state breaks an invariant, and END stays in reach (M10).
+
+Also where the store is lost (M8).
+"""
 
 from __future__ import annotations
 
