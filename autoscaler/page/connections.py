@@ -71,16 +71,23 @@ class _Accepted:
                 log.warning("no connection can be accepted: %s", error)
                 await asyncio.sleep(PAUSE_S)
                 continue
-            if self._is_full_for(connection):
+            try:
+                is_full = await self._is_full_for(connection)
+            except BaseException:
+                connection.close()
+                raise
+            if is_full:
                 connection.close()
                 continue
             task = asyncio.create_task(self._begin(connection), name="page connection")
             self._beginning.add(task)
             task.add_done_callback(self._beginning.discard)
 
-    def _is_full_for(self, connection: socket.socket) -> bool:
+    async def _is_full_for(self, connection: socket.socket) -> bool:
         count = len(self._server.connections) + len(self._beginning)
-        return count >= self._bounds.most or (count >= self._bounds.with_others and _is_of_another(connection))
+        if self._bounds.with_others <= count < self._bounds.most:  # in a thread: the list of all sockets may be long
+            return await asyncio.to_thread(_is_of_another, connection)
+        return count >= self._bounds.most
 
     async def end(self) -> None:
         beginning = list(self._beginning)
