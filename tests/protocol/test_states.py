@@ -11,7 +11,7 @@ from tests.protocol.configs import CONFIGS
 from tests.protocol.explore import Limits, Report, Verdict
 from tests.protocol.haste import explore_job
 
-STATES_PER_CONFIG = 1_200
+STATES_PER_CONFIG = 1_500
 STATES_IN_ALL = 100_000
 
 _reports: dict[str, Report] = {}

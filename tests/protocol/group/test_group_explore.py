@@ -13,7 +13,7 @@ from tests.protocol.group.configs import CONFIGS
 from tests.protocol.group.model import GroupModel
 
 EXHAUSTED = ("alone",)
-STATES = 4_000
+STATES = 8_000
 
 
 @pytest.fixture(autouse=True)
