@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -39,10 +38,6 @@ MOST_LOCAL_WITH_OTHERS: Final = MOST_LOCAL_CONNECTIONS // 2
 """With so many, only the user whose run it is gets more."""
 
 BACKLOG: Final = 64
-
-SWITCH_S: Final = 0.0005
-"""Python's threads take turns of this length, not of 5 ms: an answer goes through the loop some hundred times, and
-each time waits for the turn of a thread that makes views to end."""
 
 requests_log = logging.getLogger(f"{__name__}.requests")
 
@@ -79,9 +74,8 @@ async def serving(
 ) -> AsyncIterator[None]:
     """Serve the page on a socket inside the block, over HTTPS with `encryption`; open streams end with it.
 
-    `longest_header`: bytes of one header.  From then on the threads of this process take short turns (`SWITCH_S`).
+    `longest_header`: bytes of one header.
     """
-    sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
     runner = web.AppRunner(
         page.app,
         access_log=None,
