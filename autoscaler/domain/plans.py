@@ -31,7 +31,7 @@ class Bottleneck(StrEnum):
 
     MAX = "Max"  # it has the largest size that its spec allows
     PINNED = "Pinned"  # its spec pins the size
-    NODE_FIT = "NodeFit"  # no node has capacity for one more trainer
+    NODE_FIT = "NodeFit"  # no node has capacity for one more trainer, or for the server that comes with it
     NEVER_FITS = "NeverFits"  # not even on an empty node
     PRIORITY = "Priority"  # capacity is kept for jobs of higher priority
     FAIR_SHARE = "FairShare"  # jobs of its priority with a smaller share, or less progress, come first

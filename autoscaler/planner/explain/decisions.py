@@ -14,11 +14,11 @@ from typing import Final
 from autoscaler.domain import Bottleneck, Cause, Decision, JobName, JobState, NodeName, Reason, Role, Tier
 from autoscaler.planner.explain.summary import limit_beside, summarize
 from autoscaler.planner.formatting import describe_deficit, listed
+from autoscaler.planner.placement.colocation import unit_shape
 from autoscaler.planner.placement.node_choice import node_with_least_deficit
 from autoscaler.planner.sharing.elastic_servers import servers_wanted
 from autoscaler.planner.sharing.growth_queue import CAPACITY_BOTTLENECKS, step_of
 from autoscaler.planner.working_copy.planned_job import PlannedJob
-from autoscaler.planner.working_copy.shapes import unit_of
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 NODES_NAMED_FROM: Final = 8  # nodes searched for one whose surplus is all of other jobs
@@ -119,7 +119,8 @@ def notice_of(copy: WorkingCopy, job: PlannedJob) -> str:
 def name_shortages(copy: WorkingCopy) -> None:
     """Record for each job that lacks capacity whose surplus occupies it, else the node with the smallest deficit.
 
-    Jobs of one shape have one answer, unless their own surplus is part of it.
+    Jobs of one shape have one answer, unless their own surplus is part of it. Where a trainer would fit, no other job's
+    surplus is in its way: the reason that P5 found stands.
     """
     coming = surplus_coming(copy)
     for shape, jobs in copy.by_trainer.items():
@@ -127,7 +128,8 @@ def name_shortages(copy: WorkingCopy) -> None:
         for job in jobs:
             if job.bottleneck not in CAPACITY_BOTTLENECKS or job.spec.name in copy.carried.shortfalls:
                 continue
-            if job.is_running:
+            would_fit = job.bottleneck is Bottleneck.NODE_FIT and bool(job.message)
+            if job.is_running and not would_fit:
                 if shortage is None:
                     nodes = copy.capacity.vacant_first(shape, NODES_NAMED_FROM)
                     shortage = Shortage(shape=shape, nodes=nodes, coming=coming)
@@ -186,12 +188,6 @@ def shortage_text(job: PlannedJob, holders: Sequence[PlannedJob]) -> ShortageTex
     measure = "" if job.progress is None else "by progress "
     message = f"could grow by {step}: {measure}the capacity is the fair share of {names}"
     return ShortageText(holders, (step, priority), Bottleneck.FAIR_SHARE, message)
-
-
-def unit_shape(copy: WorkingCopy, job: PlannedJob) -> int:
-    """Return the shape of what comes to a node together: of one trainer, or of `perNode` of them."""
-    trainer = job.spec.trainer
-    return job.shapes[Role.TRAINER] if trainer.per_node == 1 else copy.shapes.number(unit_of(trainer))
 
 
 def nearest_node(copy: WorkingCopy, shape: int) -> str:

@@ -11,16 +11,11 @@ from __future__ import annotations
 from typing import Final
 
 from autoscaler.domain import Bottleneck, Cause, Role
-from autoscaler.planner.formatting import describe_shape
-from autoscaler.planner.placement.colocation import Bundle, bundles_of, nodes_for
+from autoscaler.planner.formatting import counted, describe_shape
+from autoscaler.planner.placement.colocation import Bundle, bundles_of, nodes_for, unit_shape
 from autoscaler.planner.placement.node_choice import least_waste
 from autoscaler.planner.sharing.efficiency import block_by_efficiency
-from autoscaler.planner.sharing.elastic_servers import (
-    awaits_servers,
-    place_servers,
-    servers_wanted,
-    staying_server_count,
-)
+from autoscaler.planner.sharing.elastic_servers import awaits_servers, place_servers, servers_missing
 from autoscaler.planner.sharing.growth_queue import GrowthQueue, is_held_back, may_grow, step_of
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
@@ -53,8 +48,7 @@ def fill_shares(copy: WorkingCopy, *, above_priority: int | None = None) -> None
 def take_step(copy: WorkingCopy, job: PlannedJob) -> bool:
     """Place the trainers of the next size; return False, with nothing changed, if they do not all fit."""
     count, size = step_of(job), job.size
-    is_elastic = copy.view.capabilities.servers_elastic
-    needs_servers = is_elastic and servers_wanted(copy, job, size + count) > staying_server_count(job)
+    needs_servers = servers_missing(copy, job, size + count) > 0
     if count == 1 and job.spec.trainer.per_node == 1 and not needs_servers:
         return place_one(copy, job)
     mark = copy.mark()
@@ -141,7 +135,7 @@ def record_bottlenecks(copy: WorkingCopy) -> None:
             elif is_held_back(copy, job):
                 message = f"during a burst of submissions no job grows beyond 1/{copy.policy.burst_part} of the cluster"
                 job.block(Bottleneck.COOLDOWN, message, until_s=copy.burst_until_s)
-            elif count > 1 or copy.quotas.has_limits:
+            elif count > 1 or copy.quotas.has_limits or servers_missing(copy, job, job.size + 1):
                 job.block(*reason_of_misfit(copy, job, count, fits=shape in fitting_shapes))
             else:
                 if per_node not in of_one:
@@ -170,18 +164,25 @@ def block_at_ceiling(job: PlannedJob) -> None:
 
 
 def reason_of_misfit(copy: WorkingCopy, job: PlannedJob, count: int, *, fits: bool) -> tuple[Bottleneck, str]:
-    """Return why the next size does not fit: on no node, not whole, or not now. `fits`: one trainer would fit."""
+    """Return why the next size does not fit, as text too if room for a trainer is left. `fits`: for one, on some
+    node."""
     if not copy.capacity.fits_empty(job.shapes[Role.TRAINER]):
         return Bottleneck.NEVER_FITS, f"no node, even empty, holds a trainer ({describe_shape(job.spec.trainer.shape)})"
-    if why := copy.quotas.find_problem(job, [Role.TRAINER] * count, now=False):
+    servers = servers_missing(copy, job, job.size + count)
+    if why := copy.quotas.find_problem(job, [Role.SERVER] * servers + [Role.TRAINER] * count, now=False):
         return Bottleneck.QUOTA, why
-    if fits and count > 1 and (placed := places_left(copy, job, count)):
+    placed = places_left(copy, job, count) if fits else 0
+    if 0 < placed < count:
         sizes = job.spec.trainer.sizes
         of_what = (
             f"to its next size, {job.size + count} of {', '.join(map(str, sizes))}," if sizes else "of its next step"
         )
         return Bottleneck.STEP, f"{placed} of the {count} trainers {of_what} fit"
-    if fits and job.spec.trainer.per_node == 1:
+    if placed and servers:
+        coming, shape = counted([Role.SERVER] * servers), describe_shape(job.shape_of(Role.SERVER))
+        trainers = counted([Role.TRAINER] * count)
+        return Bottleneck.NODE_FIT, f"{trainers} would fit alone, but the next size takes {coming} too ({shape})"
+    if fits and not placed and copy.capacity.tightest(unit_shape(copy, job), now=False) >= 0:
         return Bottleneck.NODE_FIT, "the free cpu and memory of the nodes are reserved for their free devices"
     return Bottleneck.NODE_FIT, ""
 

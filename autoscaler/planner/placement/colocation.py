@@ -39,6 +39,12 @@ class Bundle:
     copies: int = 1
 
 
+def unit_shape(copy: WorkingCopy, job: PlannedJob) -> int:
+    """Return the shape of what comes to a node together: of one trainer, or of `perNode` of them."""
+    trainer = job.spec.trainer
+    return job.shapes[Role.TRAINER] if trainer.per_node == 1 else copy.shapes.number(unit_of(trainer))
+
+
 def bundles_of(copy: WorkingCopy, job: PlannedJob, roles: Iterable[Role]) -> list[Bundle]:
     """Return pods of these roles, in this order, as the bundles in which they are placed."""
     bundles: list[Bundle] = []
@@ -46,8 +52,7 @@ def bundles_of(copy: WorkingCopy, job: PlannedJob, roles: Iterable[Role]) -> lis
         count = len(list(group))
         per_node = job.spec.trainer.per_node if role is Role.TRAINER else 1
         if per_node > 1:
-            unit = copy.shapes.number(unit_of(job.spec.trainer))
-            bundles += [Bundle(role=role, shape=unit, copies=per_node)] * (count // per_node)
+            bundles += [Bundle(role=role, shape=unit_shape(copy, job), copies=per_node)] * (count // per_node)
             count %= per_node
         bundles += [Bundle(role=role, shape=job.shapes[role])] * count
     return bundles

@@ -35,6 +35,11 @@ def staying_server_count(job: PlannedJob) -> int:
     return len(job.servers) + sum(pod.role is Role.SERVER for pod in job.coming) - len(job.moving)
 
 
+def servers_missing(copy: WorkingCopy, job: PlannedJob, trainers: int) -> int:
+    """Return how many servers `trainers` need beyond those that stay or come; 0 where their number is fixed."""
+    return max(0, servers_wanted(copy, job, trainers) - staying_server_count(job)) if is_elastic(copy, job) else 0
+
+
 def awaits_servers(copy: WorkingCopy, job: PlannedJob, trainers: int) -> bool:
     """True if `trainers` need a server whose capacity is still being vacated: they come after it."""
     if not is_elastic(copy, job) or not any(pod.role is Role.SERVER for pod in job.reserved):
@@ -47,8 +52,7 @@ def awaits_servers(copy: WorkingCopy, job: PlannedJob, trainers: int) -> bool:
 
 def place_servers(copy: WorkingCopy, job: PlannedJob, trainers: int, cause: Cause) -> bool:
     """Place the servers that `trainers` lack; return False, perhaps with some of them placed, if not all fit."""
-    missing = servers_wanted(copy, job, trainers) - staying_server_count(job) if is_elastic(copy, job) else 0
-    for _ in range(missing):
+    for _ in range(servers_missing(copy, job, trainers)):
         if copy.quotas.find_problem(job, [Role.SERVER], now=False):
             return False
         shape, names = job.shapes[Role.SERVER], copy.capacity.names

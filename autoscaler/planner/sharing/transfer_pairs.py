@@ -16,7 +16,7 @@ import numpy as np
 
 from autoscaler.domain import Bottleneck, Fairness, JobName, Pod, Role
 from autoscaler.planner.sharing.change_limits import gain_of, leaves_at, next_change_at, shrink_opens_at
-from autoscaler.planner.sharing.elastic_servers import servers_wanted, staying_server_count
+from autoscaler.planner.sharing.elastic_servers import servers_missing
 from autoscaler.planner.sharing.growth_queue import growth_key, is_held_back, lacks_capacity, share_after_step, step_of
 from autoscaler.planner.sharing.step_down import last_step_of, share_below
 from autoscaler.planner.working_copy.fairness import fairness_key, is_entitled
@@ -61,8 +61,7 @@ def one_of_each_kind(copy: WorkingCopy, takers: Sequence[PlannedJob]) -> Iterato
 def step_kind(copy: WorkingCopy, taker: PlannedJob) -> object:
     """Return what a step of the job depends on, apart from its share: shape, beneficiary and gain."""
     spec, size, step = taker.spec, taker.size, step_of(taker)
-    is_elastic = copy.view.capabilities.servers_elastic
-    servers = max(0, servers_wanted(copy, taker, size + step) - staying_server_count(taker)) if is_elastic else 0
+    servers = servers_missing(copy, taker, size + step)
     gain = gain_of(copy.policy, spec, size, size + step) if copy.policy.payoff_s else 0.0
     places = (taker.shapes[Role.TRAINER], spec.trainer.per_node, step, servers and taker.shapes[Role.SERVER], servers)
     is_bent = taker.progress is not None and taker.progress.speeds
