@@ -19,6 +19,7 @@ EdlError
 │   └── StaleLineageError             the model was rolled back; gradients of the older one are worthless
 ├── StepAborted                   the group broke in the middle of a step, which comes again (rule 73)
 ├── CollectiveAborted             a group's operation was aborted: leave the group, connect that of the next generation
+│   └── CollectiveStalled             no byte moved for longer than any member of a sound group is waited for
 └── InvariantViolationError       a bug: crash, and say what was seen
 
 GracePeriodExpired and TrainerLeft are outside the tree: they are no errors, but end a process that has to leave.
@@ -129,6 +130,14 @@ class CollectiveAborted(EdlError):  # noqa: N818 - what happened to the group; o
 
     An array that was being reduced holds anything; state that was being received is nothing (rules 68, 71).
     """
+
+
+class CollectiveStalled(CollectiveAborted):
+    """No byte moved in an operation for the group's `idle_s`, and nobody aborted it.  `ranks`: who was waited for."""
+
+    def __init__(self, ranks: tuple[int, ...], *, idle_s: float) -> None:
+        super().__init__(f"no byte moved for {idle_s:g} s: waited for {', '.join(f'rank {rank}' for rank in ranks)}")
+        self.ranks, self.idle_s = ranks, idle_s
 
 
 class InvariantViolationError(EdlError):

@@ -9,17 +9,24 @@ operation also of those that do not talk to it.  A member that closed after it h
 from __future__ import annotations
 
 import select
+import socket
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from trainer_sdk.errors import CollectiveAborted, WireError
+from trainer_sdk.errors import CollectiveAborted, CollectiveStalled, WireError
 from trainer_sdk.transport.duplex import DuplexChannel
 from trainer_sdk.transport.frames import Frame, FrameKind, pack_header
 
 _GOODBYE: Final = struct.Struct("<Q")
 _TEXT_BYTES: Final = 512
+_KEEPALIVE: Final = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+"""A peer's host that answers nothing for 30 s is lost, however long its member computes; the system's default is 2 h.
+
+A segment of this member's own that is on its way has the system's limit, which is longer; but the other end of that
+connection then waits without any, and is the one that notices.
+"""
 
 
 class Link:
@@ -115,7 +122,7 @@ class Links:
     """The connections of one group."""
 
     def __init__(self, idle_s: float) -> None:
-        """`idle_s`: longest time in which nothing moves, before an operation fails."""
+        """`idle_s`: longest time in which no byte moves, before an operation fails."""
         self.by_rank: dict[int, Link] = {}
         self._by_descriptor: dict[int, Link] = {}
         self._poll = select.poll()
@@ -124,11 +131,14 @@ class Links:
     def add(self, link: Link) -> None:
         self.by_rank[link.rank] = link
         self._by_descriptor[link.channel.sock.fileno()] = link
+        _keep_alive(link.channel.sock)
 
     def run(self, flows: Iterable[Flow], finished: int, *, until_s: float | None = None) -> None:
-        """Carries out one operation; `finished` collective ones came before it.  Raises CollectiveAborted.
+        """Carries out one operation; `finished` collective ones came before it.
 
-        `until_s`: a deadline for all of it, instead of `idle_s` without a byte (monotonic clock).
+        `until_s`: a deadline for all of it, instead of `idle_s` without a byte (monotonic clock).  Raises
+        CollectiveStalled when `idle_s` has passed, CollectiveAborted at `until_s` or when a member is lost; an abort
+        shuts the sockets down, which ends the wait in `poll` at once.
         """
         pending = [flow for flow in flows if not flow.is_done]
         for link in self.by_rank.values():
@@ -137,7 +147,7 @@ class Links:
         has_rested = False
         while pending:
             if not _step(pending):
-                self._wait(pending, finished, deadline_s)
+                self._wait(pending, finished, deadline_s, is_idle=until_s is None)
                 has_rested = True
                 continue
             pending = [flow for flow in pending if not flow.is_done]
@@ -163,7 +173,7 @@ class Links:
                 poll.register(flow.link.channel.sock, select.POLLOUT)
             poll.poll(left_s * 1e3)
 
-    def _wait(self, pending: Iterable[Flow], finished: int, deadline_s: float) -> None:
+    def _wait(self, pending: Iterable[Flow], finished: int, deadline_s: float, *, is_idle: bool) -> None:
         """Waits until a flow may go on.  Raises CollectiveAborted at the deadline, or if a member is lost."""
         wanted: dict[int, int] = {}
         for flow in pending:
@@ -173,7 +183,8 @@ class Links:
             self._register(link, wanted.get(link.rank) or (select.POLLIN if link.is_watched else None))
         events = self._poll.poll(max(0.0, deadline_s - time.monotonic()) * 1e3)
         if not events and time.monotonic() >= deadline_s:
-            raise CollectiveAborted(f"nothing moved until the deadline: waited for {_names(wanted)}")
+            stalled = CollectiveStalled(tuple(sorted(wanted)), idle_s=self.idle_s)
+            raise stalled if is_idle else CollectiveAborted(f"not done at the deadline: waited for {_names(wanted)}")
         for descriptor, happened in events:
             link = self._by_descriptor[descriptor]
             link.channel.woken(happened)
@@ -208,6 +219,15 @@ class Links:
             raise CollectiveAborted(f"rank {link.rank} has left the group before this operation")
 
 
+def _keep_alive(sock: socket.socket) -> None:
+    if sock.family == socket.AF_UNIX:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        if hasattr(socket, name):  # elsewhere than on Linux some have other names
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 def _step(pending: Iterable[Flow]) -> bool:
     has_moved = False
     for flow in pending:
@@ -218,5 +238,5 @@ def _step(pending: Iterable[Flow]) -> bool:
     return has_moved
 
 
-def _names(wanted: Mapping[int, int]) -> str:
+def _names(wanted: Iterable[int]) -> str:
     return ", ".join(f"rank {rank}" for rank in sorted(wanted))

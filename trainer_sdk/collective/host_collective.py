@@ -18,7 +18,7 @@ import numpy as np
 from trainer_sdk.collective.flows import Flow, Incoming, Link, Links, Outgoing
 from trainer_sdk.collective.ring import Ring, RingReceive, RingSend, check_same_sum, reduce_head
 from trainer_sdk.collective.sums import ElementArray, ElementType, bytes_of, element_type, sum_in_order, widen
-from trainer_sdk.errors import CollectiveAborted, FrameTooLargeError, UsageError, WireError
+from trainer_sdk.errors import CollectiveAborted, CollectiveStalled, FrameTooLargeError, UsageError, WireError
 from trainer_sdk.transport.cancellation import Cancellation
 from trainer_sdk.transport.frames import Frame, FrameKind, pack_header
 
@@ -45,6 +45,7 @@ class HostCollective:
         self._sending: threading.Thread | None = None
         self._lock = threading.Lock()  # of `_reason`
         self._reason = ""
+        self.stalled: CollectiveStalled | None = None  # what ended the group, if no byte moved for too long
         self._work = np.empty(0, dtype=np.float32)
 
     @property
@@ -120,8 +121,10 @@ class HostCollective:
             try:
                 for link in links:
                     self._send_pieces(link, held or _keep_in(held, pieces))
+            except CollectiveAborted as error:
+                self._end(error)
             except Exception as error:  # noqa: BLE001  told by the next operation, here and at every member
-                self.abort(str(error) if isinstance(error, CollectiveAborted) else f"sending a state: {error!r}")
+                self.abort(f"sending a state: {error!r}")
             finally:
                 self._operating.release()
 
@@ -168,6 +171,8 @@ class HostCollective:
 
     def check_usable(self) -> None:
         """Raises CollectiveAborted if the group was aborted or closed."""
+        if self.stalled is not None:
+            raise self.stalled
         if self._reason:
             raise CollectiveAborted(self._reason)
 
@@ -181,7 +186,7 @@ class HostCollective:
         """Leaves the group; a peer that has not finished the last operation yet can finish it (rule 82)."""
         if not self._operating.acquire(blocking=False):
             self.abort("the group was closed during an operation")
-            self._operating.acquire()
+            self._operating.acquire()  # not for long: the abort has shut down the sockets that the operation waits at
         self._end_sending()
         try:
             if not self._reason:
@@ -200,13 +205,20 @@ class HostCollective:
             self.check_usable()
             yield
         except CollectiveAborted as error:
-            self.abort(str(error))
+            self._end(error)
+            if error is self.stalled:
+                raise
             raise CollectiveAborted(self.reason) from error
         except BaseException as error:
             self.abort(f"an operation ended early: {error!r}")
             raise
         finally:
             self._operating.release()
+
+    def _end(self, error: CollectiveAborted) -> None:
+        if isinstance(error, CollectiveStalled) and not self._reason:
+            self.stalled = error
+        self.abort(str(error))
 
     def _begin(self) -> None:
         self._end_sending()
@@ -217,7 +229,7 @@ class HostCollective:
     def _end_sending(self) -> None:
         sending, self._sending = self._sending, None
         if sending is not None:
-            sending.join()
+            sending.join()  # ends as an operation does: by `abort`, by the loss of a member, or by `idle_s`
 
     def _is_small(self, array: ElementArray) -> bool:
         if array.size < self.size:

@@ -180,7 +180,7 @@ class GradientBuckets:
             reduced.cancel()
         for reduced in self._sums:
             if not reduced.cancelled():
-                reduced.exception()  # waits; it writes into the bucket until then
+                reduced.exception()  # waits, as long as a collective does: it writes into the bucket until then
         self._sums, self._failure = [], None
         self._own.clear()
         for parameter in self._trained:

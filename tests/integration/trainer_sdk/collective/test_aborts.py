@@ -1,5 +1,6 @@
 """Groups that end: by `abort`, by a member that is lost or leaves, before they are connected."""
 
+import socket
 import threading
 import time
 
@@ -8,7 +9,7 @@ import pytest
 
 from tests.harness.waiting import wait_for
 from tests.integration.trainer_sdk.collective.groups import PATIENCE_S, Blocked, at_all
-from trainer_sdk.errors import CollectiveAborted, UsageError
+from trainer_sdk.errors import CollectiveAborted, CollectiveStalled, UsageError
 
 LARGE = 2_000_000
 
@@ -43,9 +44,45 @@ def test_member_that_does_not_talk_to_the_lost_one_is_woken_too(new_members, vic
 
 
 def test_operation_in_which_nothing_moves_ends_at_its_deadline(new_members):
+    """Its error says who was waited for, and no later operation of the group gives another reason."""
     groups = new_members(2).connect(idle_s=0.2)
-    with pytest.raises(CollectiveAborted, match="waited for rank 1"):
+    for _ in range(2):
+        with pytest.raises(CollectiveStalled, match="waited for rank 1") as stalled:
+            groups[0].barrier()
+        assert stalled.value.ranks == (1,)
+
+
+def test_sending_in_which_nothing_moves_ends_the_next_operation(new_members):
+    """Its thread is waited for without a deadline of its own: the operation that it carries out has one."""
+    groups = new_members(2).connect(idle_s=0.2)
+    groups[0].begin_sending((1,), [memoryview(bytes(64 << 20))])
+    with pytest.raises(CollectiveStalled, match="waited for rank 1"):
         groups[0].barrier()
+
+
+@pytest.mark.parametrize("end", [lambda group: group.abort("BROKEN 7"), lambda group: group.close()])
+def test_abort_ends_the_wait_for_a_state_that_nobody_reads(new_members, end):
+    """The operation after it, and whoever closes the group, wait for the sender's thread (rule 73)."""
+    groups = new_members(2).connect(idle_s=10_000.0)
+    groups[0].begin_sending((1,), [memoryview(bytes(64 << 20))])
+    waiting = Blocked(groups[0].barrier)
+    wait_for("the barrier to wait for the sender", lambda: groups[0]._sending is None)
+    closing = threading.Thread(target=end, args=(groups[0],))
+    closing.start()
+    waiting.wait()
+    closing.join(PATIENCE_S)
+    assert not closing.is_alive()
+
+
+def test_a_host_that_is_gone_is_noticed_however_long_a_step_takes(new_members):
+    """At both ends, whoever opened the connection: the system asks the other host, not the process."""
+    groups = new_members(2).connect()
+    for group in groups:
+        (link,) = group._links.by_rank.values()
+        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert link.channel.sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        idle_s, again_s, count = (link.channel.sock.getsockopt(socket.IPPROTO_TCP, one) for one in options)
+        assert idle_s + again_s * count <= 30
 
 
 def test_member_that_closes_early_leaves_the_slow_one_its_last_operation(new_members):

@@ -177,6 +177,32 @@ def test_an_abort_amid_the_backward_pass_leaves_no_trace_and_the_step_is_redone(
     buckets.close()
 
 
+def test_a_step_that_an_error_ends_waits_for_its_sum_until_the_group_breaks():
+    """Its sum writes into the bucket meanwhile; an abort, as BROKEN or the end of the session is one, ends it (73)."""
+    model, sums, began = network(), ThreadSums(2), threading.Event()
+
+    def all_reduce(array, *, dtype=""):
+        began.set()
+        member(sums, 0)(array, dtype=dtype)
+
+    def fail(*_):
+        assert began.wait(WAIT_S)
+        raise RuntimeError("out of memory")
+
+    model[1].register_full_backward_hook(fail)
+    buckets = small_buckets(model)
+    buckets.begin(all_reduce)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        contribute(model, buckets, [data(6)], 6)
+    dropping = threading.Thread(target=buckets.drop)
+    dropping.start()
+    assert dropping.is_alive()
+    sums.abort()
+    dropping.join(WAIT_S)
+    assert not dropping.is_alive()
+    buckets.close()
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_a_parameter_that_one_rank_does_not_use_counts_as_zero_there(dtype):
     """All ranks reduce the same buckets in the same order, whatever their graphs; what none used has no gradient."""
