@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from master.api.host.unix_sockets import SCHEME, make_socket_folder, temporary_p
 from master.api.identities import HistoryId
 from trainer_sdk.environment import Environment
 from trainer_sdk.errors import CheckpointError, ChildEndedError, MasterUnavailableError, UsageError
+from trainer_sdk.runtime.script_folders import PREFIX, hold_folder, remove_folder, remove_left_over
 
 START_S: Final = 60.0  # a second or two, but where the machine is busy; a child that has ended is noticed at once
 STOP_S: Final = 5.0
@@ -47,13 +47,21 @@ NOT_INHERITED: Final = frozenset({"EDL_ADVERTISE", "EDL_METRICS_LISTEN", "EDL_RO
 
 
 class Standalone:
-    """Child processes of one session.  After `stop` none of them runs and the temporary folder is gone."""
+    """Child processes of one session.  After `stop` none of them runs and the temporary folder is gone.
+
+    A start also removes the folders that killed scripts of this user have left.
+    """
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         places = (tempfile.gettempdir(), "/tmp", "/var/tmp")  # noqa: S108 - looked at before one is taken
-        self._folder = Path(tempfile.mkdtemp(prefix="edl-", dir=temporary_parent(places)))
+        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=temporary_parent(places)))
         self._sockets = make_socket_folder(self._folder / "s")
+        self._folders = [self._folder] if self._sockets.parent == self._folder else [self._folder, self._sockets]
+        self._holds: list[int] = []  # inherited by the children, so that folders are in use until the last has ended
+        for folder in self._folders:
+            with suppress(OSError):  # no locks there: the folder stays if this script is killed
+                self._holds.append(hold_folder(folder))
         self._history = HistoryId(f"script-{uuid.uuid4().hex}")
         self._claimed: FolderLock | None = None
         self._children: list[tuple[str, subprocess.Popen[bytes]]] = []
@@ -65,6 +73,8 @@ class Standalone:
 
         Raises CheckpointError where the folder cannot be read (M11), MasterUnavailableError, ChildEndedError.
         """
+        for folder in self._folders:
+            remove_left_over(folder.parent)
         address_file = self._folder / "master.address"
         uri = self._environment.checkpoint_uri or str(self._folder / "checkpoints")
         self._claim(uri)
@@ -178,8 +188,11 @@ class Standalone:
         self._children.clear()
         if self._claimed is not None:
             self._claimed.release()
-        for folder in (self._sockets, self._folder):
-            shutil.rmtree(folder, ignore_errors=True)
+        for folder in self._folders:
+            remove_folder(folder)
+        for hold in self._holds:
+            os.close(hold)
+        self._holds.clear()
 
     def _token(self) -> str:
         """File with a secret that only these processes know."""
@@ -199,6 +212,7 @@ class Standalone:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                pass_fds=self._holds,
                 start_new_session=True,  # Ctrl-C is for the script, which then stops its children
             )
         self._children.append((module, child))

@@ -1,9 +1,6 @@
 """One script against a real master: what the loop refuses, a model of the script's own, a run without a cluster."""
 
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,12 +10,11 @@ from master.api.checkpoints.audit import read_checkpoint
 from master.api.checkpoints.checkpoint_files import read_manifest
 from master.api.checkpoints.storage import open_storage
 from tests.harness.job_processes import PROGRAMS, running
+from tests.harness.lone_script import run_alone
 from tests.harness.master_process import JOB
 from trainer_sdk.errors import CheckpointError, TableError, UsageError
 from trainer_sdk.group.replica_files import read_copy
 from trainer_sdk.session import open_session
-
-LIMIT_S = 250.0
 
 
 @pytest.fixture
@@ -193,25 +189,6 @@ def test_a_model_of_ones_own_in_a_job_that_is_no_group_is_refused(job):
         session.own_model(save=model.save, restore=model.restore)
         with pytest.raises(UsageError, match=r"own_model.*spec\.group.*edl launch --group"):
             next(declare(session))
-
-
-def environment_alone(tmp_path, **more):
-    """Of a script without a cluster."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
-    return clean | {"TMPDIR": str(tmp_path)} | more
-
-
-def run_alone(tmp_path, *command, cwd=None, **environment):
-    """The finished process of a script without a cluster."""
-    return subprocess.run(
-        [sys.executable, *command],
-        env=environment_alone(tmp_path, **environment),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-        cwd=cwd,
-    )
 
 
 def test_a_script_runs_alone_with_its_own_master_and_server(tmp_path):
