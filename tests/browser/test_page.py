@@ -7,12 +7,12 @@ import pytest
 from autoscaler.page import live_stream, sampler
 from autoscaler.views.documents import ClusterDocuments
 from tests.browser.accessibility import problems_of
+from tests.browser.locators import expect, jobs_link
 from tests.harness.page_cluster import (
     NOW_S,
     FixedSource,
     condition,
     demo_documents,
-    demo_lines,
     job,
     line,
     node,
@@ -21,14 +21,7 @@ from tests.harness.page_cluster import (
 from tests.harness.pod_keeper import RecordingKeeper
 
 pytestmark = pytest.mark.browser
-SILENT_MS = 26_000
 PATHS = ("/", "/jobs/team/digits-a", "/waiting", "/decisions", "/time", "/what-if")
-
-
-def expect(found):
-    from playwright.sync_api import expect as waits_for  # noqa: PLC0415 - where the tests are not left out
-
-    return waits_for(found)
 
 
 def test_a_stranger_sees_who_has_the_cluster_and_why_a_job_is_small(served, open_page):
@@ -39,46 +32,6 @@ def test_a_stranger_sees_who_has_the_cluster_and_why_a_job_is_small(served, open
     jobs = page.get_by_role("region", name="Jobs")
     expect(jobs.get_by_role("row").filter(has_text="digits-a")).to_contain_text("no node has free capacity")
     expect(page.get_by_role("group", name="node-1: 3.5/4 cores in use")).to_be_visible()
-
-
-def test_a_change_is_shown_without_a_reload_and_keeps_the_focus(served, open_page):
-    page = open_page(served.address)
-    link = page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-b", exact=True)
-    link.focus()
-    page.evaluate("window.isStill = true")
-    documents = demo_documents()
-    served.change(replace(documents, jobs=(*documents.jobs, job("digits-new", age_s=1))))
-    expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="digits-new", exact=True)).to_be_visible()
-    assert page.evaluate("window.isStill")
-    expect(link).to_be_focused()
-
-
-def test_rows_of_names_that_look_alike_stay_when_something_changes(served, open_page):
-    """`team`'s `a-x` and `team-a`'s `x`: no tenant takes another one's job off the open page by a name of theirs."""
-    alike = (job("a-x", namespace="team"), job("x", namespace="team-a"))
-    pods = tuple(
-        pod(f"{name}-trainer-0", on="node-1", job=name, namespace=namespace)
-        for namespace, name in (("team", "a-x"), ("team-a", "x"))
-    )
-    documents = replace(demo_documents(), jobs=alike, pods=pods)
-    served.change(documents)
-    page = open_page(served.address)
-    rows = page.get_by_role("region", name="Jobs").get_by_role("row")
-    blocks = page.get_by_role("link", name="trainer-0: trainer, core")
-    expect(rows).to_have_count(3)  # one of them the head
-    expect(blocks).to_have_count(2)
-    served.change(replace(documents, jobs=(*alike, job("later", namespace="zoo"))))
-    expect(page.get_by_role("region", name="Jobs").get_by_role("link", name="later", exact=True)).to_be_visible()
-    expect(rows).to_have_count(4)
-    expect(blocks).to_have_count(2)
-    doubled = """() => {
-      const before = live.querySelectorAll("tr").length;
-      for (const row of live.querySelectorAll("tr")) row.id = "one";
-      show(live.innerHTML);
-      return [before, live.querySelectorAll("tr").length];
-    }"""
-    before, after = page.evaluate(doubled)  # of whatever has one id twice nothing is lost either
-    assert before == after
 
 
 def test_by_keyboard_a_pod_tells_what_it_is_and_leads_to_its_job(served, open_page):
@@ -113,23 +66,6 @@ def test_without_script_everything_is_there(served, open_page):
     expect(page.get_by_text("1 of 4 lines match")).to_be_visible()
 
 
-def test_another_server_goes_on_where_the_first_one_ended(serve, open_page):
-    """A leader that is replaced costs a notice while nobody answers, and no reload."""
-    first = serve(FixedSource(demo_documents(), demo_lines()))
-    page = open_page(first.address, is_cut=True)
-    jobs = page.get_by_role("region", name="Jobs")
-    expect(jobs.get_by_role("link", name="digits-b", exact=True)).to_be_visible()
-    page.evaluate("window.isStill = true")
-    port, token = int(first.base.rpartition(":")[2]), first.address.partition("=")[2]
-    first.end()
-    expect(page.get_by_role("status")).to_contain_text("Not connected: this is the last that is known")
-    expect(jobs.get_by_role("link", name="digits-b", exact=True)).to_be_visible()
-    serve(FixedSource(replace(demo_documents(), jobs=(job("digits-later"),))), port=port, token=token)
-    expect(jobs.get_by_role("link", name="digits-later", exact=True)).to_be_visible()
-    expect(page.get_by_role("status")).to_be_hidden()
-    assert page.evaluate("window.isStill")
-
-
 def test_a_pod_is_kept_from_the_page_that_a_notice_links_to(serve, open_page):
     """By keyboard; the browser names the page as the form's origin, and nothing else is asked for."""
     keeper = RecordingKeeper()
@@ -148,117 +84,6 @@ def test_a_pod_is_kept_from_the_page_that_a_notice_links_to(serve, open_page):
     assert keeper.kept == [("nb", "alice-0", "uid-of-alice-0", 28_800.0)]
 
 
-def test_two_tabs_are_renewed_both(served, open_page):
-    first = open_page(served.address)
-    second = first.context.new_page()
-    second.goto(served.base + "/waiting")
-    expect(second.get_by_text("None: every job has its minimum.")).to_be_visible()
-    waits = job("late", ready=0, target=0, message="there is no room")
-    served.change(replace(demo_documents(), jobs=(waits,)))
-    expect(first.get_by_role("region", name="Jobs").get_by_role("link", name="late", exact=True)).to_be_visible()
-    expect(second.get_by_role("region", name="cannot start").get_by_role("row").filter(has_text="late")).to_be_visible()
-
-
-def jobs_link(page, name):
-    return page.get_by_role("region", name="Jobs").get_by_role("link", name=name, exact=True)
-
-
-def with_job(name):
-    documents = demo_documents()
-    return replace(documents, jobs=(*documents.jobs, job(name)))
-
-
-def test_behind_a_proxy_that_holds_streams_back_the_page_is_renewed(served, open_page, put_between):
-    """Its script asks for the page where it has heard nothing for a while."""
-    page = open_page(put_between(served, passes=0, is_cut=False), has_clock=True)
-    expect(jobs_link(page, "digits-b")).to_be_visible()
-    page.evaluate("window.isStill = true")
-    served.change(with_job("digits-held"))
-    page.clock.fast_forward(SILENT_MS)
-    expect(jobs_link(page, "digits-held")).to_be_visible()
-    assert page.evaluate("window.isStill")
-
-
-def test_a_stream_that_is_cut_within_a_part_goes_on(served, open_page, put_between):
-    """The half of a part is not shown, and the next stream has all of it."""
-    page = open_page(put_between(served, passes=2_000, is_cut=True), is_cut=True)
-    served.change(with_job("digits-after"))
-    expect(jobs_link(page, "digits-after")).to_be_visible()
-    expect(page.get_by_role("status")).to_be_hidden()
-
-
-LINES = {"slow": (400, 16 * 1024), "far away": (1_500, 128 * 1024)}  # milliseconds, bytes a second
-
-
-@pytest.mark.parametrize("line", LINES)
-def test_on_a_poor_line_that_is_cut_and_comes_back_the_page_stays_usable(served, open_page, line):
-    """It is renewed, says while it is cut that it shows the last that is known, and follows again without a reload."""
-    page = open_page(served.address, is_cut=True)
-    latency_ms, bytes_per_s = LINES[line]
-    devtools = page.context.new_cdp_session(page)
-    devtools.send("Network.enable")
-
-    def put_on_line(*, is_cut):
-        conditions = {"latency": latency_ms, "downloadThroughput": bytes_per_s, "uploadThroughput": bytes_per_s}
-        devtools.send("Network.emulateNetworkConditions", {"offline": is_cut, **conditions})
-
-    def tell(name):
-        page.locator("h1").click()
-        page.get_by_role("link", name=f"{name}: trainer, core").focus()
-        expect(page.locator("#told")).to_contain_text(f"{name}: trainer, core, Running")
-
-    put_on_line(is_cut=False)
-    page.reload()
-    expect(jobs_link(page, "digits-b")).to_be_visible()
-    page.evaluate("window.isStill = true")
-    served.change(with_job("digits-slow"))
-    expect(jobs_link(page, "digits-slow")).to_be_visible()
-    tell("digits-b-trainer-0")
-    put_on_line(is_cut=True)
-    expect(page.get_by_role("status")).to_contain_text("Not connected: this is the last that is known")
-    expect(jobs_link(page, "digits-slow")).to_be_visible()
-    tell("digits-a-trainer-0")
-    served.change(with_job("digits-missed"))
-    put_on_line(is_cut=False)
-    expect(jobs_link(page, "digits-missed")).to_be_visible()
-    expect(page.get_by_role("status")).to_be_hidden()
-    assert page.evaluate("window.isStill")
-
-
-HIDE = """
-Object.defineProperty(document, 'hidden', {configurable: true, value: true});
-document.dispatchEvent(new Event('visibilitychange'))
-"""
-LEFT = {
-    "back button": ("pagehide", "pageshow"),
-    "other tab": (HIDE, "delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))"),
-}
-
-
-def left_by(event):
-    """What a browser does that keeps the page as it is left, for the way back."""
-    return event if "(" in event else f"dispatchEvent(new PageTransitionEvent('{event}', {{persisted: true}}))"
-
-
-@pytest.mark.parametrize("way", LEFT)
-def test_a_page_that_was_left_follows_again_and_once(served, open_page, way):
-    """As often as it is left: one stream each time, which ends when it is left."""
-    page = open_page(served.address, has_clock=True)
-    expect(jobs_link(page, "digits-b")).to_be_visible()
-    away, back = map(left_by, LEFT[way])
-    followed, ended = [], []
-    page.on("request", lambda asked: followed.append(asked) if "/live" in asked.url else None)
-    page.on("requestfailed", lambda asked: ended.append(asked) if "/live" in asked.url else None)
-    for time in range(1, 4):
-        with page.expect_event("requestfailed", lambda asked: "/live" in asked.url):
-            page.evaluate(away)
-            page.clock.fast_forward(SILENT_MS)
-        page.evaluate(back)
-        served.change(with_job(f"digits-{time}"))
-        expect(jobs_link(page, f"digits-{time}")).to_be_visible()
-        assert (len(followed), len(ended)) == (time, time)
-
-
 def test_ten_thousand_nodes_are_a_picture_and_a_table(serve, open_page):
     """Cells in place of columns; one tells which nodes it stands for."""
     nodes = tuple(node(f"node-{n:05}", gpus=8) for n in range(10_000))
@@ -267,7 +92,7 @@ def test_ten_thousand_nodes_are_a_picture_and_a_table(serve, open_page):
     large = serve(FixedSource(documents))
     page = open_page(large.address)
     expect(page.get_by_text("10,000 nodes, 10 to a cell.")).to_be_visible()
-    expect(page.get_by_role("row").filter(has_text="big").first).to_contain_text("40000 GPUs")
+    expect(page.get_by_role("row").filter(has_text="big").first).to_contain_text("40,000 GPUs")
     page.locator(".heat rect").first.hover()
     expect(page.locator("#told")).to_contain_text("node-00000 to node-00009, 100% in use")
     page.mouse.move(0, 0)
@@ -286,7 +111,8 @@ def test_many_nodes_are_drawn_by_pool(serve, open_page):
         for pool, (letter, gpus, count) in pools.items()
         for n in range(count)
     )
-    page = open_page(serve(FixedSource(ClusterDocuments(now_s=NOW_S, nodes=nodes))).address)
+    large = serve(FixedSource(ClusterDocuments(now_s=NOW_S, nodes=nodes)))
+    page = open_page(large.address)
     expect(page.get_by_role("heading", level=3, name="Pool a100 50 nodes, 0% of 400 GPUs in use")).to_be_visible()
     expect(page.get_by_role("heading", level=3, name="Pool web 45 nodes, 0% of 180 cores in use")).to_be_visible()
     for pool, told in (("a100", "g-40"), ("web", "c-40")):
@@ -294,6 +120,9 @@ def test_many_nodes_are_drawn_by_pool(serve, open_page):
         for key in ("ArrowRight", "ArrowDown", "ArrowDown"):
             page.keyboard.press(key)
         expect(page.locator("#told")).to_contain_text(told)
+    large.change(ClusterDocuments(now_s=NOW_S, nodes=nodes, jobs=(job("later"),)))
+    expect(jobs_link(page, "later")).to_be_visible()
+    expect(page.locator(".pointed")).to_have_count(2)  # the one reached in each, also in a new part
 
 
 def test_nothing_there_is_said_in_words(serve, open_page):

@@ -7,8 +7,9 @@ let offset_ms = 0; // the server's clock less this browser's
 
 // ---- new parts: what differs is changed in place, so that focus, selection and scrolling stay ----------------------
 
+// A section has no id and is known by its heading's.
 function key(node) {
-  return node.nodeType === Node.ELEMENT_NODE ? node.id : "";
+  return node.nodeType === Node.ELEMENT_NODE ? node.id || node.getAttribute("aria-labelledby") || "" : "";
 }
 
 function isAlike(one, other) {
@@ -25,14 +26,25 @@ function take(into, from) {
   if (into.id !== "told") takeChildren(into, from);
 }
 
+function drop(node) {
+  const next = node.nextSibling;
+  node.remove();
+  return next;
+}
+
 function takeChildren(into, from) {
-  const named = new Map();
-  for (const child of into.children) if (child.id) named.set(child.id, child);
+  const kept = new Set([...from.children].map(key)), named = new Map();
+  for (const child of [...into.children]) {
+    if (!kept.has(key(child))) child.remove(); // first: what comes after it need not be moved, and keeps the focus
+    else if (key(child)) named.set(key(child), child);
+  }
   let here = into.firstChild;
   for (const wanted of [...from.childNodes]) {
+    // The parser leaves out the white space that a part begins with, and a whole page has there.
+    while (here?.nodeType === Node.TEXT_NODE && wanted.nodeType === Node.ELEMENT_NODE) here = drop(here);
     const known = key(wanted) ? named.get(key(wanted)) : undefined;
     if (known && known.nodeName === wanted.nodeName) {
-      named.delete(known.id); // each node once, whatever ids there are
+      named.delete(key(known)); // each node once, whatever ids there are
       if (known !== here) into.insertBefore(known, here);
       take(known, wanted);
       here = known.nextSibling;
@@ -43,18 +55,20 @@ function takeChildren(into, from) {
       into.insertBefore(document.importNode(wanted, true), here);
     }
   }
-  while (here) {
-    const next = here.nextSibling;
-    here.remove();
-    here = next;
-  }
+  while (here) here = drop(here);
+}
+
+function renew(part) {
+  const focused = document.activeElement;
+  takeChildren(live, part);
+  if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true }); // it was moved
+  live.querySelectorAll(".heat").forEach(markPointed);
+  readClock();
+  tellAges();
 }
 
 function show(html) {
-  const parsed = new DOMParser().parseFromString(html, "text/html");
-  takeChildren(live, parsed.body);
-  readClock();
-  tellAges();
+  renew(new DOMParser().parseFromString(html, "text/html").body);
 }
 
 // ---- the stream: the browser connects again by itself, also to another leader --------------------------------------
@@ -103,9 +117,7 @@ async function renewSilent() {
     const answer = await fetch(location.href, { signal: AbortSignal.timeout(SILENT_MS) });
     if (!answer.ok) throw new Error(answer.statusText);
     const parsed = new DOMParser().parseFromString(await answer.text(), "text/html");
-    takeChildren(live, parsed.getElementById("live"));
-    readClock();
-    tellAges();
+    renew(parsed.getElementById("live"));
     say("");
   } catch {
     say("Not connected: this is the last that is known. Trying again.");
@@ -176,8 +188,12 @@ function point(event) {
   const at = cells[next] ? next : cells[before] ? before : 0;
   pointed.set(heat, at);
   for (const one of heat.querySelectorAll(".pointed")) one.classList.remove("pointed");
-  cells[at].classList.add("pointed");
+  markPointed(heat);
   tellOf(cells[at]);
+}
+
+function markPointed(heat) {
+  heat.querySelectorAll("rect")[pointed.get(heat)]?.classList.add("pointed");
 }
 
 live.addEventListener("pointerover", tell);
