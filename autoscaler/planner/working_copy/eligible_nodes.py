@@ -21,7 +21,7 @@ import numpy.typing as npt
 from autoscaler.domain import LabelOperator, Node, Requirement, Shape, Taint
 from autoscaler.domain.eligibility import NODE_NAME
 from autoscaler.planner.working_copy.node_arrays import Mask, NodeArrays, Numbers
-from autoscaler.planner.working_copy.shapes import EligibilityKey, Shapes, amounts_fit, eligibility_key
+from autoscaler.planner.working_copy.shapes import EligibilityKey, Shapes, amounts_fit, copies_that_fit, eligibility_key
 
 SHARED: Final = 16
 """A value that one node in this many has is kept as a mask: at most this many masks for one label."""
@@ -226,7 +226,14 @@ class NodeFit(NodeArrays):
 
     def fits_without(self, at: int, shape: int, gone: Iterable[int]) -> bool:
         """True if one such pod could be reserved on the node once pods of these shapes are gone."""
-        free = self.later[:, at].tolist()
+        return amounts_fit(self._later_without(at, gone), self.shapes.amounts[shape])
+
+    def copies_without(self, at: int, shape: int, gone: Iterable[int]) -> int:
+        """Return how many such pods could then be reserved there; 0 for a shape that requests nothing."""
+        return copies_that_fit(self._later_without(at, gone), self.shapes.amounts[shape])
+
+    def _later_without(self, at: int, gone: Iterable[int]) -> list[int]:
+        free: list[int] = self.later[:, at].tolist()
         for other in gone:
             free = [amount + more for amount, more in zip(free, self.request_amounts(other), strict=True)]
-        return amounts_fit(free, self.shapes.amounts[shape])
+        return free

@@ -86,3 +86,44 @@ def test_device_reserve_is_not_named_where_there_is_no_room_anyway(count):
     _, bottleneck, message = told([node("a", 4_500 + 500 * (count - 1), gpu=1)], [spec, GPU_JOB], RESERVE)
     assert bottleneck is Bottleneck.NODE_FIT
     assert message.startswith(f"could grow with {count} cpu free on one node; a has ")
+
+
+# Who has the capacity.
+
+
+def beside_x(spec, *, room, most):
+    """What is told of the job where `room` cores are free beside its minimum, and x has all `most` of another node."""
+    cores = 1_000 * (spec.trainer.min_replicas + room)
+    return told([node("a", 1_000 * most), node("b", cores)], [spec, job("x", high=most)])
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [
+        (2, (Bottleneck.NODE_FIT, "could grow with 2 cpu free on one node; a has none")),
+        (3, (Bottleneck.FAIR_SHARE, "could grow by 2: the capacity is the fair share of x")),
+    ],
+)
+def test_surplus_where_only_one_of_a_nodes_trainers_would_fit_is_not_in_the_way(most, expected):
+    """x has surplus for one trainer, or for the two that come to a node together."""
+    spec = per_node(job("j", low=2, step=2), 2)
+    assert beside_x(spec, room=0, most=most)[1:] == expected
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (2, (Bottleneck.FAIR_SHARE, "could grow by 2: the capacity is the fair share of x")),
+        (4, (Bottleneck.STEP, "1 of the 4 trainers of its next step fit")),
+    ],
+)
+def test_surplus_too_small_for_the_rest_of_a_step_is_not_in_the_way(step, expected):
+    """One trainer of the step fits; without the surplus of x another would."""
+    assert beside_x(job("j", low=step, step=step), room=1, most=2)[1:] == expected
+
+
+def test_surplus_of_several_jobs_that_together_makes_room_for_a_step_is_named():
+    """Each of x and y has surplus for one of the two trainers."""
+    jobs = [job("j", low=2, step=2), job("x", high=2), job("y", high=2)]
+    found = told([node("a", 4_000), node("b", 2_000)], jobs)
+    assert found == (2, Bottleneck.FAIR_SHARE, "could grow by 2: the capacity is the fair share of x, y")
