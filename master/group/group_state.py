@@ -180,6 +180,7 @@ class ComparisonState:
 
 
 NO_REPLICAS: Final[FrozenMap[MemberName, Replica]] = FrozenMap()
+_NOBODY: Final[FrozenMap[MemberName, Incarnation]] = FrozenMap()
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: `copy_with` copies it with each event
@@ -198,7 +199,7 @@ class GroupState:
     record: GenerationRecord | None = None  # as recorded
     roster: Roster = field(default_factory=Roster, compare=False)  # of `record`
     first: int = 0  # number of the store's first record, written by this master; 0: an earlier one has written it
-    ever_listed: frozenset[Incarnation] = frozenset()  # in that record, or one since
+    last_listed: FrozenMap[MemberName, Incarnation] = _NOBODY  # the last process of each name in that record, or since
     widest: int = 0  # most members of a generation, under this master
     synced: int = 0  # the newest generation whose sync is known to be over
     broken: int = 0  # the newest generation that this master has broken (rule 74)
@@ -317,8 +318,10 @@ class GroupTurn:
     def set_record(self, record: GenerationRecord) -> None:
         before, members = self.state, record.current.members
         widest, first = max(before.widest, len(members)), before.first if before.record else record.current.number
-        listed = before.ever_listed | {one.incarnation for one in members} if first else before.ever_listed
-        self.change(record=record, roster=roster_of(record), widest=widest, first=first, ever_listed=listed)
+        listed = before.last_listed
+        if first:
+            listed = listed.put_all({one.name: one.incarnation for one in members})
+        self.change(record=record, roster=roster_of(record), widest=widest, first=first, last_listed=listed)
 
     def put(self, replica: Replica, **parts: Any) -> Replica:
         """The replica with these parts changed is the member of its name."""

@@ -58,9 +58,10 @@ def is_gone(state: GroupState, key: MemberKey) -> bool:
 def is_of_other_records(state: GroupState, key: MemberKey, own: StateId | None) -> bool:
     """True for a process with a replica whose id this job may have given to other bits (rule 65).
 
-    The store had lost its records, and the job has begun again without hearing of a process that trained by them.
+    The store had lost its records, and the job has begun again without hearing of a process that trained by them.  One
+    that a newer process of its name has replaced is refused too: it would displace its successor.
     """
-    is_unlisted = bool(state.first) and key.incarnation not in state.ever_listed
+    is_unlisted = bool(state.first) and state.last_listed.get(key.name) != key.incarnation
     return is_unlisted and own is not None and own.lineage == state.number and own.generation >= state.first
 
 

@@ -142,6 +142,39 @@ def test_a_member_that_comes_after_the_job_has_begun_again_without_it_is_refused
     assert driver.names() == ["t0", "t1"]
 
 
+def test_a_member_that_lost_its_stream_comes_back_to_the_job_that_has_begun_again():
+    """It trained by the new records, whoever was listed since: it is none of those of the lost ones."""
+    driver, (first, second) = training("t0", "t1", step=3)
+    driver.break_stream(first)
+    driver.pass_time(3)
+    number = driver.record.number
+    driver.report(second, number, StateId(lineage=Lineage(1), generation=1, step=3))
+    driver.pass_time(1.5)
+    assert driver.names() == ["t1"]
+    come_back(driver, first, 1, StateId(lineage=Lineage(1), generation=1, step=3))
+    assert not driver.told(Refused, first)
+    assert driver.state.try_replica(first) is not None
+
+
+def test_what_is_remembered_of_processes_does_not_grow_with_their_number():
+    """One of each name: who was replaced is refused, and would else displace its successor."""
+    driver, members = training("t0", "t1")
+    for process in range(2, 40):
+        driver.break_stream(members[0])
+        driver.pass_time(3)
+        driver.report(members[1], driver.record.number, StateId(lineage=Lineage(1), generation=1, step=2))
+        driver.progress(members[1], driver.record.number, 2)
+        members[0] = driver.join("t0", process=process)
+        driver.pass_time(1.5)
+        for member in members:
+            driver.progress(member, driver.record.number, 2)
+        assert driver.names() == ["t0", "t1"]
+    assert dict(driver.state.last_listed) == {one.name: one.incarnation for one in members}
+    come_back(driver, key("t0", 3), 1, StateId(lineage=Lineage(1), generation=2, step=2))
+    assert driver.told(Refused, key("t0", 3))
+    assert driver.state.try_replica(members[0]) is not None
+
+
 def test_a_late_survivor_takes_part_beside_one_that_was_heard():
     """The numbers of the new line are above all of the lost ones, so it is behind by its generation (rule 78)."""
     driver, (first, second) = training("t0", "t1", step=3)
