@@ -11,7 +11,16 @@ from math import inf, isfinite
 from typing import Final
 
 from autoscaler.clusters.kubernetes.cluster_view import JobRuntime
-from autoscaler.clusters.kubernetes.objects.fields import Raw, integer, part, percent_of, text, to_time, unix_s
+from autoscaler.clusters.kubernetes.objects.fields import (
+    Raw,
+    duration_s,
+    integer,
+    part,
+    percent_of,
+    text,
+    to_time,
+    unix_s,
+)
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.jobs.progress import JobProgress, shortened
 from autoscaler.operator.job.idle_status import idle_in_status
@@ -64,7 +73,7 @@ def facts_in_status(job: KubeJob, found: FoundJob, now_unix_s: float, *, is_held
     throughput = replace(record.throughput, curve=curve_in_status(status, now_unix_s))
     record = replace(record, progress=progress_in_status(status, now_unix_s), throughput=throughput)
     facts = facts_of(record, now_unix_s, is_held=is_held)
-    told_s = _number(part(status, "progress"), "secondsLeft")
+    told_s = duration_s(status, "progress", "secondsLeft")
     return replace(
         facts,
         remaining_s=facts.remaining_s if told_s is None else min(told_s, LONGEST_S),
@@ -89,12 +98,6 @@ def progress_in_status(status: Raw, now_unix_s: float) -> JobProgress | None:
         waiting_share=min(100, max(0, integer(told, "waitingPercent"))) / 100,
         resize_pause_s=max(0, integer(told, "resizePauseMilliseconds")) / 1000,
     )
-
-
-def _number(told: Raw, name: str) -> float | None:
-    value = told.get(name)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
-    return float(value) if is_number and value is not None else None
 
 
 def _group_status(progress: JobProgress) -> dict[str, object]:

@@ -1,7 +1,6 @@
 """One job: its size and why, what comes next, progress, throughput, resizes, pods.  From its document alone.
 
-Every number is a field of the TrainingJob that `edl get tj/NAME -o json` prints; `eta_s` is the only one that is
-computed.
+Every number is a field of the TrainingJob that `edl get tj/NAME -o json` prints.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from autoscaler.clusters.kubernetes.objects.fields import (
     Raw,
     condition_of,
     created_at_s,
+    duration_s,
     integer,
     part,
     parts,
@@ -24,7 +24,7 @@ from autoscaler.throughput.remaining_time import RemainingTime
 from autoscaler.views.cluster.cluster_picture import colours_of
 from autoscaler.views.cluster.pod_view import PodView
 from autoscaler.views.documents import ClusterDocuments
-from autoscaler.views.jobs.remaining_time import remaining_of, work_of
+from autoscaler.views.jobs.remaining_time import remaining_of
 from autoscaler.views.jobs.reported_metrics import MetricView, reported_metrics
 from autoscaler.views.jobs.throughput import ThroughputView, throughput_of
 from autoscaler.views.object_states import holding_conditions, job_message
@@ -54,7 +54,8 @@ class RoleSize:
 class ProgressView:
     """Progress of a job.  `percent` is text, as the status has it.
 
-    `eta_s`: how long it takes at its present pace; `remaining`: at the size that is wanted.  None: not known.
+    `eta_s`: how long it takes at its present pace, to one digit, as plans reckon; `remaining`: at the size that is
+    wanted.  None: not known.
     """
 
     percent: str
@@ -252,8 +253,8 @@ def _size(spec: Raw, status: Raw) -> RoleSize:
 
 
 def _progress(job: Raw) -> ProgressView | None:
-    progress, work = part(job, "status", "progress"), work_of(job)
-    total, rate = integer(progress, "samplesTotal"), integer(progress, "samplesPerSecond")
+    progress = part(job, "status", "progress")
+    total = integer(progress, "samplesTotal")
     if total <= 0:
         return None
     return ProgressView(
@@ -262,12 +263,12 @@ def _progress(job: Raw) -> ProgressView | None:
         epochs=integer(progress, "epochs"),
         samples_committed=integer(progress, "samplesCommitted"),
         samples_total=total,
-        samples_per_s=rate,
+        samples_per_s=integer(progress, "samplesPerSecond"),
         step=integer(progress, "step"),
         steps=integer(progress, "steps"),
         resize_pause_ms=integer(progress, "resizePauseMilliseconds"),
         checkpoint_at_s=unix_s(text(progress, "lastCheckpointTime")),
-        eta_s=work.samples / rate if work is not None and rate > 0 else None,
+        eta_s=duration_s(progress, "secondsLeft"),
         remaining=remaining_of(job),
     )
 

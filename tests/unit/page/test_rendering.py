@@ -209,6 +209,17 @@ async def test_numbers_have_thousands_apart_and_one_thing_is_no_plural():
     assert "2.5 cores</td>" in html
 
 
+async def test_a_job_that_is_nearly_done_still_tells_how_long_it_takes():
+    """Its percentage reads 100.0 % from 99.95 % on."""
+    page = next(one for one in PAGES if one.name == "now")
+    for percent, told_s in (("99.9%", 50), ("100.0%", 40)):
+        nearly = job("x", progress=progress(percent, secondsLeft=told_s))
+        html = await shown(page, FixedSource(ClusterDocuments(now_s=NOW_S, jobs=(nearly,))), whole=False)
+        assert f"about {told_s}s at the present pace" in html
+    done = job("x", progress=progress("100.0%", secondsLeft=0))
+    assert "left" not in await shown(page, FixedSource(ClusterDocuments(now_s=NOW_S, jobs=(done,))), whole=False)
+
+
 async def test_a_single_web_pod_that_waits_is_told_in_the_singular():
     page = next(one for one in PAGES if one.name == "waiting")
     for count, told in ((1, "1 waits"), (2, "2 wait")):

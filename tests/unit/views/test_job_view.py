@@ -2,21 +2,23 @@
 
 import math
 
+import pytest
+
 from autoscaler.clusters.kubernetes.objects.fields import to_time
 from autoscaler.views.jobs.job_view import job_view, job_views
 from autoscaler.views.jobs.reported_metrics import MOST_METRICS, MetricView
 from tests.harness.page_cluster import NOW_S, condition, demo_documents, job, progress
 
 
-def test_eta_is_what_is_left_at_the_present_pace():
-    """4,000 of 10,000 samples are done at 100 a second: a minute is left."""
-    found = job_view(job("x", progress=progress("40.0%"))).progress
-    assert found is not None
-    assert found.eta_s == 60.0
+def test_eta_is_the_time_that_the_status_tells():
+    """The percentage has one decimal: of a million samples that are nearly trained it is 100.0 %, and 40 s are left."""
+    told = progress("100.0%", samplesTotal=1_000_000, samplesPerSecond=10, secondsLeft=40)
+    assert job_view(job("x", progress=told)).progress.eta_s == 40.0
 
 
-def test_eta_is_unknown_before_the_pace_is():
-    found = job_view(job("x", progress=progress(samplesPerSecond=0))).progress
+@pytest.mark.parametrize("told", [{}, {"secondsLeft": None}, {"secondsLeft": "40"}, {"secondsLeft": -40.0}])
+def test_eta_is_unknown_where_the_status_tells_no_time(told):
+    found = job_view(job("x", progress=progress(**told))).progress
     assert found is not None
     assert found.eta_s is None
 

@@ -61,6 +61,13 @@ def integer(raw: Raw, *path: str, default: int = 0) -> int:
     return found if isinstance(found, int) and not isinstance(found, bool) else default
 
 
+def duration_s(raw: Raw, *path: str) -> float | None:
+    """Return the number of seconds at this path; None if there is none that is finite and not negative."""
+    found = _found(raw, path)
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    return float(found) if is_number and isfinite(found) and found >= 0 else None
+
+
 def _found(raw: Any, path: tuple[str, ...]) -> Any:
     """Return what is at this path; None if there is nothing."""
     for name in path:
