@@ -184,6 +184,9 @@ class Kubelet:
             if run.port is None and self._needs_port(pod):
                 run.port = self._ports.allocate()
             command = self._commands.command_of(pod, port=run.port, gpus=run.gpus)
+        except MachineFullError as error:
+            self._wait_for_another_try(run, "NoRoom", error)
+            return False
         except ClusterError as error:
             self._wait_for_another_try(run, "CreateContainerConfigError", error)
             return False

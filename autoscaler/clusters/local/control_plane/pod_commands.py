@@ -25,7 +25,7 @@ from autoscaler.clusters.kubernetes.objects.labels import ROLE
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.local.machine.ports import HOST
 from autoscaler.clusters.local.machine.process_environment import device_list, inherit
-from autoscaler.clusters.local.machine.processes import Command
+from autoscaler.clusters.local.machine.processes import NO_ROOM, Command, MachineFullError
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from autoscaler.domain import Role
 from master.api.checkpoints.storage import is_path
@@ -49,7 +49,10 @@ class PodCommands:
     cuda_ids: Mapping[int, str] = field(default_factory=dict)
 
     def command_of(self, pod: Raw, *, port: int | None, gpus: Sequence[int]) -> Command:
-        """Command of the pod's one container.  The pod's Secrets stand as files after the call."""
+        """Command of the pod's one container.  The pod's Secrets stand as files after the call.
+
+        Raises ClusterError, MachineFullError where there is no room for these files, OSError.
+        """
         (container, *_) = parts(pod, "spec", "containers")
         name, request = text(pod, "metadata", "name"), pod_request(pod["spec"])
         variables = {text(one, "name"): _value_of(one, pod) for one in parts(container, "env")}
@@ -100,9 +103,14 @@ class PodCommands:
         name = next((found for volume in volumes if (found := text(volume, "secret", "secretName"))), "")
         secret = self.secret_of(namespace, name)
         folder = self._identity_of(text(pod, "metadata", "uid"))
-        folder.mkdir(mode=0o700, exist_ok=True)
-        for file, content in part(secret, "data").items():
-            _write_private(folder / file, base64.b64decode(content))
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            for file, content in part(secret, "data").items():
+                _write_private(folder / file, base64.b64decode(content))
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            raise MachineFullError(f"{folder} cannot be written: {error.strerror}") from error
         return folder
 
     def _identity_of(self, pod_uid: str) -> Path:

@@ -1,7 +1,7 @@
 """Logs of a run's processes: the last lines of one that ended, and a bound on the length of all.
 
-Pods write their logs themselves, appending, so a file may be shortened under them; what a pod writes in that instant
-may be lost.  A log is longer than `LONGEST_LOG_BYTES` for at most `_CHECK_EVERY_S`.
+The pod supervisor appends what pods write (`pod_output`), so a file may be shortened under it; what comes in that
+instant may be lost.  A log is longer than `LONGEST_LOG_BYTES` for at most `_CHECK_EVERY_S`.
 """
 
 from __future__ import annotations

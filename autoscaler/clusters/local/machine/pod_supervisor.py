@@ -3,13 +3,14 @@
 It is a process of its own for three reasons.  It has one thread, so forking is safe, which it is not beside gRPC's
 threads.  It is the pods' parent and sub-reaper, so everything that a pod starts ends with the pod, also in a session of
 its own; only a process that clears its environment as well lives until the run ends.  And the end of its socket tells
-it that the run has ended, `kill -9` included.
+it that the run has ended, `kill -9` included.  It also copies what pods write to their logs (`pod_output`).
 
 It speaks JSON lines over the inherited descriptor named on its command line; `processes` is the other end.  It decides
 nothing: graces, restarts and readiness are the run's.
 
     -> {"op": "start", "key", "argv", "env", "cwd", "log"}      <- {"key", "pid"} | {"key", "error", "errno"}
     -> {"op": "signal", "key", "signal", "group"}               <- {"key", "code", "pid"} when its processes are gone
+                                                                <- {"key", "unwritten"}: its log cannot be written
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+
+from autoscaler.clusters.local.machine.pod_output import PodOutput
 
 _SET_PDEATHSIG: Final = 1
 _SET_CHILD_SUBREAPER: Final = 36
@@ -61,6 +64,8 @@ class PodSupervisor:
         self._run = run
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._keys: dict[int, str] = {}
+        self._outputs: dict[str, PodOutput] = {}
+        self._selector = selectors.DefaultSelector()
         self._buffer = b""
         self._libc = ctypes.CDLL(None)
 
@@ -71,11 +76,11 @@ class PodSupervisor:
         wake.setblocking(False)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        with selectors.DefaultSelector() as selector, woken, wake:
-            selector.register(self._run, selectors.EVENT_READ)
-            selector.register(woken, selectors.EVENT_READ)
+        with self._selector, woken, wake:
+            self._selector.register(self._run, selectors.EVENT_READ)
+            self._selector.register(woken, selectors.EVENT_READ)
             try:
-                while self._serve_once(selector, woken):
+                while self._serve_once(woken):
                     pass
             except (OSError, ValueError) as error:
                 print(f"pod supervisor: {error}", file=sys.stderr)  # noqa: T201 - its stderr is the run's log
@@ -83,9 +88,11 @@ class PodSupervisor:
                 self._clear()
                 signal.set_wakeup_fd(-1)
 
-    def _serve_once(self, selector: selectors.BaseSelector, woken: socket.socket) -> bool:
-        for key, _ in selector.select():
-            if key.fileobj is woken:
+    def _serve_once(self, woken: socket.socket) -> bool:
+        for key, _ in self._selector.select():
+            if isinstance(key.fileobj, PodOutput):
+                self._copy(key.data, key.fileobj)
+            elif key.fileobj is woken:
                 with contextlib.suppress(BlockingIOError):
                     woken.recv(_READ_BYTES)
             elif not self._read():
@@ -117,20 +124,41 @@ class PodSupervisor:
                 send(self._children[key].pid, order["signal"])
 
     def _start(self, key: str, order: dict[str, Any]) -> None:
-        with open(order["log"], "ab", buffering=0) as log:  # noqa: PTH123 - a path as the wire carries it
+        output = PodOutput(order["log"])
+        try:
             child = subprocess.Popen(
                 order["argv"],
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=output.pod_end,
                 stderr=subprocess.STDOUT,
                 env=order["env"] | {_MARK: key},
                 cwd=order["cwd"],
                 start_new_session=True,
                 preexec_fn=self._die_with_parent,  # noqa: PLW1509 - one thread
             )
+        except BaseException:
+            output.close()
+            raise
+        finally:
+            output.close_pod_end()
         self._children[key] = child
         self._keys[child.pid] = key
+        self._outputs[key] = output
+        self._selector.register(output, selectors.EVENT_READ, data=key)
         self._report(key=key, pid=child.pid)
+
+    def _copy(self, key: str, output: PodOutput) -> None:
+        """Copy some of the pod's output to its log; that the log cannot be written is told once."""
+        try:
+            output.copy()
+        except EOFError:  # what an ended pod left behind had it too
+            self._selector.unregister(output)
+            output.close()
+            self._outputs.pop(key, None)
+            return
+        if output.problem and not output.is_told:
+            output.is_told = True
+            self._report(key=key, unwritten=f"{output.path} cannot be written: {output.problem}")
 
     def _die_with_parent(self) -> None:
         """In the child: have the kernel kill the pod when the supervisor is killed."""
@@ -148,6 +176,8 @@ class PodSupervisor:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(info, signal.SIGKILL)  # the zombie still holds the number, so no stranger can have it
             self._end_kin(key)
+            if key in self._outputs:
+                self._outputs[key].copy_rest()  # whoever hears of the end reads the log
             child = self._children.pop(key)
             del self._keys[info]
             self._report(key=key, pid=info, code=child.wait())

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import json
+import logging
 import os
 import signal
 import socket
@@ -23,16 +24,21 @@ from typing import Any, Final, Self
 
 from autoscaler.errors import PermanentError
 
+log: Final = logging.getLogger(__name__)
+
 _ANSWER_DEADLINE_S: Final = 20.0
 _LEAVE_DEADLINE_S: Final = 5.0
 _LONGEST_LINE_BYTES: Final = 1 << 16
-_NO_ROOM: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
-"""No task, memory, descriptor or place for the log is left, whatever was to be run."""
+NO_ROOM: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
+"""No task, memory, descriptor or place for the pod's files is left, whatever was to be run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """Command line, environment and folder of one process.  `log` takes standard output and error."""
+    """Command line, environment and folder of one process.
+
+    `log` takes standard output and error; what it cannot take, as on a full disk, is dropped and told in the run's log.
+    """
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -197,9 +203,11 @@ class Processes:
         if "code" in message:
             self._running.pop(key, None)
             self._on_end(ProcessEnd(key=key, pid=message["pid"], code=message["code"]))
+        elif "unwritten" in message:
+            log.warning("%s; its process goes on, and lines are missing there", message["unwritten"])
         elif "error" in message:
             if started is not None and not started.done():
-                kind = MachineFullError if message.get("errno") in _NO_ROOM else StartError
+                kind = MachineFullError if message.get("errno") in NO_ROOM else StartError
                 started.set_exception(kind(message["error"]))
         else:
             self._running[key] = message["pid"]

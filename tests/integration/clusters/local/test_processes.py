@@ -1,7 +1,9 @@
 """Real processes: what starts, what ends, and that nothing outlives the run."""
 
 import asyncio
+import dataclasses
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -61,6 +63,44 @@ async def test_a_process_runs_with_its_environment_and_its_end_is_told(running, 
     assert await ends.next() == ProcessEnd(key="a", pid=pid, code=3)
     assert (tmp_path / "pod.log").read_text().splitlines()[0] == "hello"
     assert not processes.is_running("a")
+
+
+async def test_a_full_disk_costs_lines_of_the_log_and_not_the_process(running, tmp_path, caplog):
+    """A write that fails ends a script that prints; training needs no log (ADR 0321)."""
+    processes, ends = running
+    program = "for _ in range(100): print('x' * 10_000, flush=True)"
+    full = dataclasses.replace(command(tmp_path, sys.executable, "-c", program), log=Path("/dev/full"))
+    await processes.start("a", full)
+
+    assert (await ends.next()).code == 0
+    assert [record.getMessage() for record in caplog.records] == [
+        "/dev/full cannot be written: No space left on device; its process goes on, and lines are missing there"
+    ]
+
+
+async def test_a_log_says_what_is_missing_once_the_disk_has_room(running, tmp_path):
+    """As soon as something can be written again, and it goes on with what came then."""
+    processes, ends = running
+    _, hard = resource.prlimit(processes.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(processes.pid, resource.RLIMIT_FSIZE, (100, hard))
+    script = f"head -c 150 /dev/zero; until [ -e {tmp_path}/room ]; do sleep 0.01; done; echo after"
+    await processes.start("a", command(tmp_path, "sh", "-c", script))
+    log = tmp_path / "pod.log"
+    await asyncio.to_thread(wait_until, lambda: log.stat().st_size == 100)
+    resource.prlimit(processes.pid, resource.RLIMIT_FSIZE, (hard, hard))
+    (tmp_path / "room").touch()
+
+    assert (await ends.next()).code == 0
+    assert log.read_bytes() == bytes(100) + b"\n[edl: 50 bytes are missing: File too large]\nafter\n"
+
+
+async def test_the_log_has_all_that_an_ended_process_wrote(running, tmp_path):
+    """Its end is told when the log is complete: the run reads the reason there."""
+    processes, ends = running
+    await processes.start("a", command(tmp_path, sys.executable, "-c", "print('x' * 50_000); print('why')"))
+    await ends.next()
+
+    assert (tmp_path / "pod.log").read_text().splitlines() == ["x" * 50_000, "why"]
 
 
 async def test_a_signal_reaches_the_whole_group(running, tmp_path):

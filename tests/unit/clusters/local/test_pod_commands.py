@@ -1,6 +1,8 @@
 """What a master on this machine is told of its job: as on a cluster, but for the history of its checkpoints."""
 
 import base64
+import os
+import resource
 
 import pytest
 
@@ -8,6 +10,7 @@ from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.builders.master_deployment import build_master
 from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job
 from autoscaler.clusters.local.control_plane.pod_commands import PodCommands
+from autoscaler.clusters.local.machine.processes import MachineFullError
 from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 from autoscaler.domain import Reclaim
 from autoscaler.manifests.api_types import AfterServerLoss
@@ -52,6 +55,18 @@ def settings_of(tmp_path):
         )
 
     return read
+
+
+def test_a_pod_whose_secrets_find_no_room_waits_and_the_folder_is_named(settings_of, tmp_path):
+    """As for a process that finds none: no fault of the pod (ADR 0207)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(next_descriptor := os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next_descriptor, hard))
+    try:
+        with pytest.raises(MachineFullError, match=f"{tmp_path}.*/tokens/p cannot be written: Too many open files"):
+            settings_of()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_pod_sees_its_gpus_by_their_uuids_where_they_are_known(tmp_path):
