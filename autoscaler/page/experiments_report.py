@@ -81,7 +81,7 @@ class ReportAnswers:
 
     async def page(self, request: web.Request, viewer: Viewer) -> web.Response:
         """The report itself.  It is of no cluster, so that nothing in it is current or not."""
-        check_query(request, ())
+        check_query(request, {})
         shown = {"report": self._report, "live": "", "now_s": None, "problem": "", "is_current": True}
         text = await asyncio.to_thread(render_page, "report.html", {**await self._frame(viewer), **shown})
         response = web.Response(text=text, content_type="text/html")

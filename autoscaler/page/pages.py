@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from aiohttp import web
@@ -83,9 +83,9 @@ class PageLink:
 class PageSpec:
     """One page.  `path`: with arguments in braces; `title`: in the navigation, empty for a page that is not in it.
 
-    `parameters`: names of all that may stand in the query of its address; no other may.  `is_live`: it renews itself;
-    an answer about one instant does not.  `is_of_objects`: where nobody plans it shows the objects alone, without
-    journal, samples or logs.
+    `parameters`: names of all that may stand in the query of its address, each with its choices, none for any text; no
+    other may.  `is_live`: it renews itself; an answer about one instant does not.  `is_of_objects`: where nobody plans
+    it shows the objects alone, without journal, samples or logs.
     """
 
     name: str
@@ -93,7 +93,7 @@ class PageSpec:
     template: str
     title: str
     show: Callable[[Reading], Awaitable[Shown]]
-    parameters: frozenset[str] = frozenset()
+    parameters: Mapping[str, Collection[str]] = field(default_factory=dict)
     is_live: bool = True
     is_of_objects: bool = False
 
@@ -184,11 +184,10 @@ async def show_waiting(reading: Reading) -> Shown:
 
 async def show_time(reading: Reading) -> Shown:
     """Who had the cluster, over the last hour or day."""
-    span = reading.query.get("span", "")
-    span = span if span in RINGS else next(iter(RINGS))
+    span = reading.query.get("span", next(iter(RINGS)))
     samples, origin, problem = await samples_of(reading, span)
     view = time_view(samples, reading.source.journal(), reading.rights, span=span, origin=origin, problem=problem)
-    return Shown(view=view, drawings={"plot": draw_time(view, colours_of(reading.documents)), "spans": RINGS})
+    return Shown(view=view, drawings={"plot": draw_time(view, colours_of(reading.documents))})
 
 
 async def samples_of(reading: Reading, span: str) -> tuple[Sequence[ClusterSample], str, str]:
@@ -238,7 +237,7 @@ async def show_decisions(reading: Reading) -> Shown:
     return Shown(view=view, drawings={})
 
 
-SEARCHED: Final = frozenset({"q"})
+SEARCHED: Final[Mapping[str, Collection[str]]] = {"q": ()}
 
 PAGES: Final = (
     PageSpec(
@@ -261,7 +260,7 @@ PAGES: Final = (
         template="decisions.html",
         title="Decisions",
         show=show_decisions,
-        parameters=SEARCHED | {"kind"},
+        parameters={**SEARCHED, "kind": ()},  # kinds are those of the lines that are kept now
     ),
     PageSpec(
         name="time",
@@ -269,7 +268,7 @@ PAGES: Final = (
         template="time.html",
         title="Time",
         show=show_time,
-        parameters=frozenset({"span"}),
+        parameters={"span": tuple(RINGS)},
     ),
     PageSpec(
         name="what-if",
@@ -277,7 +276,7 @@ PAGES: Final = (
         template="what_if.html",
         title="What if",
         show=show_what_if,
-        parameters=FORM_FIELDS,
+        parameters=dict.fromkeys(FORM_FIELDS, ()),  # the form says what is wrong with them
         is_live=False,
     ),
 )

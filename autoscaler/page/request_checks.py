@@ -7,7 +7,7 @@ show it in a frame.  Nobody else's host, origin or frame is let in, and the page
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -90,8 +90,8 @@ def check_site(request: web.Request) -> None:
         raise web.HTTPForbidden(text="Requests of other sites are refused.\n")
 
 
-def check_query(request: web.Request, known: Collection[str]) -> None:
-    """Raise 400 unless each parameter is known, is given once and is short.
+def check_query(request: web.Request, known: Mapping[str, Collection[str]]) -> None:
+    """Raise 400 unless each parameter is known, is given once, is short, and is one of its choices where it has some.
 
     What else stands in an address would make one more page of it, which is rendered and kept for itself.
     """
@@ -103,6 +103,8 @@ def check_query(request: web.Request, known: Collection[str]) -> None:
             raise web.HTTPBadRequest(text=f"{name}: is given more than once.\n")
         if len(value) > LONGEST_VALUE:
             raise web.HTTPBadRequest(text=f"{name}: is longer than {LONGEST_VALUE} characters.\n")
+        if known[name] and value not in known[name]:
+            raise web.HTTPBadRequest(text=f"{name}: is none of {', '.join(known[name])}.\n")
 
 
 def check_own_form(request: web.Request) -> None:

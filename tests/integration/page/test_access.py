@@ -227,7 +227,32 @@ async def test_a_parameter_counts_once(client, base):
         assert "q: is given more than once" in await answer.text()
 
 
-@pytest.mark.parametrize("path", sorted(f"{page.path}?{name}=1" for page in PAGES for name in page.parameters))
+TAKEN = sorted(
+    f"{page.path}?{name}={value}"
+    for page in PAGES
+    for name, choices in page.parameters.items()
+    for value in choices or "1"
+)
+
+
+@pytest.mark.parametrize("path", TAKEN)
 async def test_every_parameter_of_a_page_is_taken(client, base, path):
     async with client.get(base + path) as answer:
         assert answer.status == 200
+
+
+@pytest.mark.parametrize("path", ["/time", "/api/time/time", "/live/time/time"])
+@pytest.mark.parametrize("span", ["week", "Hour", ""])
+async def test_a_value_that_is_no_choice_is_refused_with_the_choices(client, base, path, span):
+    """What was shown in its place was the last hour, as if that had been asked for."""
+    async with client.get(base + path, params={"span": span}) as answer:
+        assert answer.status == 400
+        assert await answer.text() == "span: is none of hour, day.\n"
+
+
+async def test_a_kind_that_no_line_has_is_named(client, base):
+    """The page said that all kinds were shown."""
+    async with client.get(base + "/decisions?kind=Moved") as answer:
+        html = await answer.text()
+    assert "No line of the kind Moved has all of these words. There are Decided, Resized." in html
+    assert "<option selected>Moved</option>" in html
