@@ -2,7 +2,8 @@
 
 A model gives its first state, the moves out of a state, and says which states are the END of the job.  Two questions
 are asked.  Safety: does any move break an invariant (the model says so in `Move.violation`)?  Liveness, as "possible
-progress": can END be reached from every state by moves that are not faults?  A state where it cannot is stuck.
+progress": can END be reached from every state by moves that are not faults?  A state where it cannot is stuck.  That is
+asked on the way, too: what is stuck among the states expanded so far stays so, and the walk is over.
 
 A state is remembered by its 64-bit hash alone; a trace is rebuilt by walking again from the first state, which also
 proves that the model is deterministic.  Two states with one hash would hide a part of the space: for two million states
@@ -26,6 +27,8 @@ import numpy as np
 State = TypeVar("State", bound=Hashable)
 
 _STATES_BETWEEN_LOOKS: Final = 1024
+_FIRST_SEARCH: Final = 1_000  # states that are expanded before it is first asked whether some state is stuck
+_NEXT_SEARCH: Final = 1.25  # times as many, before it is asked again
 _SECONDS_BETWEEN_LINES: Final = 5.0
 
 
@@ -145,6 +148,7 @@ class _Exploration(Generic[State]):
         self.graph = _Graph(first)
         self.frontier = deque([first])
         self.expanded = self.moves = 0
+        self.search_at = _FIRST_SEARCH
 
     def run(self) -> Report:
         while self.frontier and self.is_within_limits():
@@ -152,13 +156,22 @@ class _Exploration(Generic[State]):
             if broken:
                 path, violation = broken
                 return self.report(Verdict.VIOLATED, violation, _replay(self.model, path))
-        stuck, stuck_count = self.graph.first_stuck(self.expanded)
-        if stuck is not None:
-            detail = f"END cannot be reached without faults from {stuck_count:,} of {len(self.graph):,} states"
-            return self.report(Verdict.STUCK, detail, _replay(self.model, self.graph.path_to(stuck)))
+            if self.expanded >= self.search_at:
+                self.search_at = int(self.expanded * _NEXT_SEARCH)
+                if stuck := self.try_find_stuck():
+                    return stuck
+        if stuck := self.try_find_stuck():
+            return stuck
         if self.frontier:
             return self.report(Verdict.CUT_OFF, f"{len(self.frontier):,} states left to expand")
         return self.report(Verdict.OK)
+
+    def try_find_stuck(self) -> Report | None:
+        stuck, stuck_count = self.graph.first_stuck(self.expanded)
+        if stuck is None:
+            return None
+        detail = f"END cannot be reached without faults from {stuck_count:,} of {len(self.graph):,} states"
+        return self.report(Verdict.STUCK, detail, _replay(self.model, self.graph.path_to(stuck)))
 
     def expand(self) -> tuple[list[int], str] | None:
         """Takes every move out of the next state.  Answers the path to a violation and what is violated, or None."""

@@ -87,3 +87,10 @@ def test_a_limit_cuts_off_and_does_not_call_the_frontier_stuck():
 
 def test_what_is_stuck_is_found_even_when_the_space_is_cut_off():
     assert explore(Lift(has_ladder=False, floors=50_000), Limits(states=4_000)).verdict is Verdict.STUCK
+
+
+def test_what_is_stuck_is_found_on_the_way():
+    """Long before a large space is explored; `states` counts those that were."""
+    report = explore(Lift(has_ladder=False, floors=50_000))
+    assert report.verdict is Verdict.STUCK
+    assert report.states < 2_000
