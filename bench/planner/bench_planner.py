@@ -19,7 +19,7 @@ from itertools import count
 from statistics import median
 from typing import Final
 
-from autoscaler.domain import ClusterView, CreatePod, Policy, Resources, Role, Shape
+from autoscaler.domain import ClusterView, CreatePod, Policy, Quota, QuotaLimit, Resources, Role, Shape
 from autoscaler.planner import Memo, plan
 from bench.planner.planner_clusters import (
     NOW_S,
@@ -135,6 +135,14 @@ def rows_of_growth() -> Iterator[Row]:
     yield Clock().row(name, after_one_event(view, POLICY, with_one_pod_gone), goal_ms=2, note=f"{len(view.pods)} pods")
 
 
+def rows_of_quotas() -> Iterator[Row]:
+    """Plans that ask for each job whether the quota of the namespace of them all has room for it."""
+    limit = QuotaLimit(resource="cpu", hard=10**9, used=0)
+    view = replace(at_rest(1_000, JOBS, SHAPES), quotas=(Quota(namespace="default", name="team", limits=(limit,)),))
+    name = f"after one event, {JOBS:,} jobs under one quota, 1,000 nodes"
+    yield Clock().row(name, after_one_event(view, POLICY, with_one_pod_gone))
+
+
 def rows_of_gangs() -> Iterator[Row]:
     """Plans while a gang of thousands waits: into free capacity, into surplus, into neither."""
     nodes, minimum, cores = 5_000, 4_000, 8_000
@@ -183,6 +191,7 @@ def main() -> None:
         rows_at_rest(1_000, 500),
         rows_of_fill(),
         rows_of_growth(),
+        rows_of_quotas(),
         rows_of_gangs(),
         rows_of_web_bursts(),
     ):

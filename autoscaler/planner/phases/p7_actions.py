@@ -98,6 +98,7 @@ def gate_growth(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None
     job.coming_trainers -= trainers
     job.growth_key = None
     job.created = [pod for pod in job.created if pod.cause is not Cause.FREE_CAPACITY]
+    copy.changed_jobs.append(job)
     wait_s = opens_at_s - copy.now_s
     job.block(bottleneck, f"grows by {trainers} in {ceil(wait_s)} s ({why})", until_s=opens_at_s)
 

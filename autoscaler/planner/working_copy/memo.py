@@ -17,6 +17,7 @@ from autoscaler.domain import ClusterView, JobName, Node, NodeName, Policy
 from autoscaler.domain.view import NamedItem
 from autoscaler.planner.working_copy.grades import Grades
 from autoscaler.planner.working_copy.plan_records import ExternalDemand, PlanCache, carry_over
+from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.quota_usage import QuotaUsage
 from autoscaler.planner.working_copy.shapes import offered_by
 from autoscaler.planner.working_copy.view_index import ViewIndex, shapes_of
@@ -56,7 +57,7 @@ class Memo:
         self._begun = index
         carried = carry_over(view.history, index.preempted.values(), now_s=now_s, policy=policy)
         dirty = {*index.unsteady, *(carried.idle_gifts_at_s.keys() & index.jobs.keys())}
-        grades = Grades(index.jobs, dirty)
+        grades, changed = Grades(index.jobs, dirty), list[PlannedJob]()
         return WorkingCopy(
             view=view,
             policy=policy,
@@ -71,8 +72,9 @@ class Memo:
             share_unit=index.share_unit,
             parts=index.parts,
             surplus_owners=index.surplus_owners,
-            quotas=QuotaUsage(view, index.shapes, index.jobs.values(), grades),
+            quotas=QuotaUsage(view, index.shapes, index.jobs.values(), grades, changed),
             grades=grades,
+            changed_jobs=changed,
             external=ExternalDemand(
                 waiting=[index.waiting[name] for name in sorted(index.waiting)],
                 pod_count_by_workload=index.pod_count_by_workload,

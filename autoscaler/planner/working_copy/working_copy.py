@@ -56,6 +56,7 @@ class WorkingCopy:
     share_unit: int  # shares count in parts of one by this
     parts: Parts
     surplus_owners: Mapping[int, Sequence[JobName | None]]  # the job of each surplus trainer in the view, by node
+    changed_jobs: list[PlannedJob]  # whose pods came or went, again and again
     quotas: QuotaUsage
     grades: Grades
     external: ExternalDemand
@@ -68,7 +69,6 @@ class WorkingCopy:
     unpaid: set[JobName] = field(default_factory=set)  # whose growth would not pay off
     whole: set[JobName] = field(default_factory=set)  # whose growth pays off only in one resize: it comes together
     wake_at_s: list[float] = field(default_factory=list)  # instants at which time alone may change the answer
-    changed_jobs: list[PlannedJob] = field(default_factory=list)  # whose trainers came or went, again and again
     trial_from: int = 0  # where in the log the present trial begins
 
     @property
@@ -236,6 +236,7 @@ class WorkingCopy:
         job.created.clear()
         job.reserved.clear()
         job.coming_trainers = 0
+        self.changed_jobs.append(job)
 
     def _counted_grade(self, job: PlannedJob, tier: Tier, ordinal: int) -> int:
         """Return the grade of surplus where a quota counts grades apart; elsewhere P7 gives it."""
