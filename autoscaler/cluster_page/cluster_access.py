@@ -29,7 +29,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     TRAINING_JOBS,
     Kind,
 )
-from autoscaler.page.access import Viewer
+from autoscaler.page.access.viewers import Viewer
 from autoscaler.views.documents import Rights
 
 IN_NAMESPACE: Final = (

@@ -24,7 +24,7 @@ from autoscaler.clusters.kubernetes.cache.object_cache import CLUSTER, ObjectCac
 from autoscaler.clusters.kubernetes.cache.reflector import Reflector
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import JobErrors
-from autoscaler.page.shared_answers import SharedAnswers
+from autoscaler.page.answers.shared_answers import SharedAnswers
 from autoscaler.snapshots import SnapshotContent
 from autoscaler.views.documents import ClusterDocuments
 from autoscaler.views.history.journal import JournalLine

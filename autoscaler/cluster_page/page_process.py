@@ -30,8 +30,8 @@ from autoscaler.clusters.kubernetes.api.http_client import connect, connect_as
 from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
 from autoscaler.errors import InvalidSpecError
 from autoscaler.page import page_server
+from autoscaler.page.access.request_checks import LOOPBACK_HOSTS
 from autoscaler.page.page_app import PageApp, PageSettings
-from autoscaler.page.request_checks import LOOPBACK_HOSTS
 from master.api.host.http_pages import PROMETHEUS_TEXT, CachedPage, Page, listen_at, serving
 
 LONGEST_HEADER_BYTES: Final = 32 * 1024  # tokens of identity providers are long

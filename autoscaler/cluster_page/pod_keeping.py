@@ -24,8 +24,8 @@ from autoscaler.clusters.kubernetes.api.errors import (
 from autoscaler.clusters.kubernetes.api.kinds import OWN_ACCESS_REVIEWS, PODS
 from autoscaler.clusters.kubernetes.writes.pod_keep import write_keep
 from autoscaler.errors import ClusterError
-from autoscaler.page.access import Viewer
-from autoscaler.page.keeping import KeptPod
+from autoscaler.page.access.viewers import Viewer
+from autoscaler.page.answers.keeping import KeptPod
 
 
 class ClosingApi(Api, Protocol):

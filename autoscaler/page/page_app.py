@@ -14,24 +14,24 @@ from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 
-from autoscaler.page.access import Access, Viewer
-from autoscaler.page.answers import ViewerShares, ViewerTurns, send_whole
-from autoscaler.page.experiments_report import REPORT, ReportAnswers, find_report
-from autoscaler.page.file_answers import FileAnswers
-from autoscaler.page.job_answers import JobAnswers
-from autoscaler.page.keeping import KEEP_PATH, Keeping, PodKeeper
-from autoscaler.page.live_answers import LiveAnswers
-from autoscaler.page.live_stream import MOST_VIEWERS, LiveHub
-from autoscaler.page.page_answers import PageAnswers
-from autoscaler.page.page_content import PageContent
+from autoscaler.page.access.answer_limits import ViewerShares, ViewerTurns, send_whole
+from autoscaler.page.access.request_checks import add_headers, request_checks
+from autoscaler.page.access.viewers import Access, Viewer
+from autoscaler.page.answers.experiments_report import REPORT, ReportAnswers, find_report
+from autoscaler.page.answers.file_answers import FileAnswers
+from autoscaler.page.answers.keeping import KEEP_PATH, Keeping, PodKeeper
+from autoscaler.page.answers.page_answers import PageAnswers
+from autoscaler.page.content.job_answers import JobAnswers
+from autoscaler.page.content.page_content import PageContent
+from autoscaler.page.content.page_topics import PageTopics
+from autoscaler.page.content.pages import PAGES
+from autoscaler.page.content.planner_questions import PlannerQuestions
+from autoscaler.page.content.sample_history import SampleHistory
+from autoscaler.page.content.sampler import Sampler
+from autoscaler.page.live.live_answers import LiveAnswers
+from autoscaler.page.live.live_stream import MOST_VIEWERS, LiveHub
 from autoscaler.page.page_metrics import PageMetrics
 from autoscaler.page.page_source import PageSource
-from autoscaler.page.page_topics import PageTopics
-from autoscaler.page.pages import PAGES
-from autoscaler.page.planner_questions import PlannerQuestions
-from autoscaler.page.request_checks import add_headers, request_checks
-from autoscaler.page.sample_history import SampleHistory
-from autoscaler.page.sampler import Sampler
 from autoscaler.views.view_memo import ViewMemo
 
 MOST_BODY_BYTES: Final = 1 << 10

@@ -13,12 +13,12 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from autoscaler.errors import InvariantViolationError
-from autoscaler.page.connections import ConnectionBounds, accepting
-from autoscaler.page.keeping import PodKeeper
+from autoscaler.page.access.connections import ConnectionBounds, accepting
+from autoscaler.page.access.request_checks import LOOPBACK_HOSTS
+from autoscaler.page.access.token_access import PARAMETER, TokenAccess, new_token
+from autoscaler.page.answers.keeping import PodKeeper
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_source import PageSource
-from autoscaler.page.request_checks import LOOPBACK_HOSTS
-from autoscaler.page.token_access import PARAMETER, TokenAccess, new_token
 
 LOOPBACK: Final = "127.0.0.1"
 LONGEST_LINE: Final = 8_190  # bytes of a request's first line, and of one of its headers

@@ -25,9 +25,9 @@ from autoscaler.cluster_page.viewer_access import ViewerAccess
 from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.errors import PermanentError
+from autoscaler.page.access.request_checks import LOOPBACK_HOSTS
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_server import serving
-from autoscaler.page.request_checks import LOOPBACK_HOSTS
 from autoscaler.planner import Memo, plan
 from bench.page.page_clusters import ADMIN, NAMESPACES, change_job, make_server, namespace_of
 from bench.planner.planner_clusters import NOW_S, OPEN, at_rest, with_one_more_web_pod

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.page import live_stream, sampler
+from autoscaler.page.content import sampler
+from autoscaler.page.live import live_stream
 from autoscaler.views.documents import ClusterDocuments
 from tests.browser.accessibility import problems_of
 from tests.browser.locators import expect, jobs_link

@@ -15,9 +15,9 @@ from autoscaler.cluster_page.viewer_access import ViewerAccess
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, DEPLOYMENTS, NODES, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
+from autoscaler.page.access.request_checks import LOOPBACK_HOSTS
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_server import serving
-from autoscaler.page.request_checks import LOOPBACK_HOSTS
 from tests.harness import page_cluster
 from tests.harness.memory_users import MemoryUsers
 from tests.harness.waiting import BUDGET_S

@@ -19,8 +19,8 @@ from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
 from autoscaler.operator.idle.consent import read_consent
-from autoscaler.page.access import Viewer
-from autoscaler.page.keeping import KeptPod
+from autoscaler.page.access.viewers import Viewer
+from autoscaler.page.answers.keeping import KeptPod
 from tests.harness.memory_users import MemoryUsers
 
 NOW_S = 1_780_000_000.0

@@ -14,9 +14,9 @@ from aiohttp import web
 from autoscaler.cluster_page import prometheus_history
 from autoscaler.cluster_page.prometheus_history import POINTS, PrometheusHistory, labels_of
 from autoscaler.errors import InvalidSpecError, TemporaryError
-from autoscaler.page.pages import PAGES, Reading, samples_of
-from autoscaler.page.planner_questions import PlannerQuestions
-from autoscaler.page.rendering import render_live
+from autoscaler.page.content.pages import PAGES, Reading, samples_of
+from autoscaler.page.content.planner_questions import PlannerQuestions
+from autoscaler.page.content.rendering import render_live
 from autoscaler.views.cluster.pod_view import NodeUnit
 from autoscaler.views.documents import EVERYTHING, Rights
 from autoscaler.views.history.samples import REST, RINGS, SampleRings, readable_sample

@@ -15,10 +15,10 @@ from autoscaler.clusters.kubernetes.api.errors import UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
-from autoscaler.page import live_answers
+from autoscaler.page.access.request_checks import LOOPBACK_HOSTS
+from autoscaler.page.live import live_answers
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_server import serving
-from autoscaler.page.request_checks import LOOPBACK_HOSTS
 from tests.harness import page_cluster
 from tests.harness.memory_users import MemoryUsers
 from tests.harness.waiting import BUDGET_S

@@ -8,10 +8,10 @@ from http.cookies import SimpleCookie
 import aiohttp
 import pytest
 
-from autoscaler.page import token_access
+from autoscaler.page.access import token_access
+from autoscaler.page.access.peer_user import find_peer_uid
+from autoscaler.page.content.pages import PAGES
 from autoscaler.page.page_server import serve_locally
-from autoscaler.page.pages import PAGES
-from autoscaler.page.peer_user import find_peer_uid
 
 PATHS = ("/", "/api/now", "/live/now", "/jobs/team/digits-b", "/decisions", "/snapshot.json")
 

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from autoscaler.page import sampler
+from autoscaler.page.content import sampler
+from autoscaler.page.content.rendering import environment
 from autoscaler.page.page_server import serve_locally
-from autoscaler.page.rendering import environment
 from autoscaler.views.history.samples import sample_of
 
 DEADLINE_S = 60

@@ -15,13 +15,17 @@ import aiohttp
 import pytest
 
 from autoscaler.clusters.kubernetes.api.errors import UnavailableError
-from autoscaler.page import answers, live_answers, live_stream, page_answers, page_content, page_server, pages
-from autoscaler.page.connections import ConnectionBounds
+from autoscaler.page import page_server
+from autoscaler.page.access import answer_limits
+from autoscaler.page.access.connections import ConnectionBounds
+from autoscaler.page.access.request_checks import LOOPBACK_HOSTS
+from autoscaler.page.access.token_access import TokenAccess
+from autoscaler.page.answers import page_answers
+from autoscaler.page.content import page_content, pages
+from autoscaler.page.content.pages import PAGES
+from autoscaler.page.live import live_answers, live_stream
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_server import serve_locally, serving
-from autoscaler.page.pages import PAGES
-from autoscaler.page.request_checks import LOOPBACK_HOSTS
-from autoscaler.page.token_access import TokenAccess
 from autoscaler.snapshots import parse_document
 from autoscaler.views.documents import ClusterDocuments
 from tests.harness.attacker import needs_root
@@ -296,8 +300,8 @@ async def test_more_viewers_than_allowed_are_told_so(source):
 
 async def test_a_viewer_that_does_not_read_is_cut(source, monkeypatch):
     """Its connection is gone with what was to be sent, and its place is free."""
-    monkeypatch.setattr(answers, "WRITE_LIMIT_S", 0.1)
-    monkeypatch.setattr(answers, "LEAST_BYTES_PER_S", 1e9)
+    monkeypatch.setattr(answer_limits, "WRITE_LIMIT_S", 0.1)
+    monkeypatch.setattr(answer_limits, "LEAST_BYTES_PER_S", 1e9)
     async with idle_viewer(source, "/live/now") as (viewer, page), asyncio.timeout(DEADLINE_S):
         for wanted in (1, 0):
             while page.viewers != wanted:  # noqa: ASYNC110 - it tells of no change
@@ -331,16 +335,16 @@ async def received(viewer):
 
 async def test_an_answer_that_is_not_read_is_cut(source, monkeypatch):
     """Not kept for as long as its client likes."""
-    monkeypatch.setattr(answers, "WRITE_LIMIT_S", 0.1)
-    monkeypatch.setattr(answers, "LEAST_BYTES_PER_S", 1e9)
+    monkeypatch.setattr(answer_limits, "WRITE_LIMIT_S", 0.1)
+    monkeypatch.setattr(answer_limits, "LEAST_BYTES_PER_S", 1e9)
     cut = asyncio.Event()
-    aborted = answers.cut
+    aborted = answer_limits.cut
 
     def noticed(request):
         aborted(request)
         cut.set()
 
-    monkeypatch.setattr(answers, "cut", noticed)
+    monkeypatch.setattr(answer_limits, "cut", noticed)
     async with idle_viewer(source, "/api/now") as (viewer, _), asyncio.timeout(DEADLINE_S):
         await cut.wait()
         assert await received(viewer) < 300_000, "the rest was kept for it"
@@ -348,7 +352,7 @@ async def test_an_answer_that_is_not_read_is_cut(source, monkeypatch):
 
 async def test_one_viewer_has_a_bounded_number_of_answers_under_way(source, monkeypatch):
     """Of pages, and of streams."""
-    monkeypatch.setattr(answers, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(answer_limits, "MOST_AT_ONCE", 1)
     async with (
         idle_viewer(source, "/api/now") as (viewer, _),
         aiohttp.ClientSession(headers={"Authorization": "Bearer secret"}) as client,
@@ -445,7 +449,7 @@ async def encrypted_page(source, tmp_path):
 async def test_over_https_pages_and_streams_go_on(source, tmp_path, monkeypatch):
     """Many answers on one connection and many signs of life on another, none of which waits for a client that reads."""
     monkeypatch.setattr(live_answers, "HEARTBEAT_S", 0.01)
-    async with encrypted_page(source, tmp_path) as (base, client), asyncio.timeout(answers.WRITE_LIMIT_S / 2):
+    async with encrypted_page(source, tmp_path) as (base, client), asyncio.timeout(answer_limits.WRITE_LIMIT_S / 2):
         for _ in range(5):
             await fetch(client, base + "/")
         async with client.get(base + "/live/now") as stream:

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from autoscaler.clusters.kubernetes.objects.fields import to_time
-from autoscaler.page import keeping
+from autoscaler.page.answers import keeping
 from autoscaler.page.page_server import serve_locally
 from tests.harness.page_cluster import NOW_S, FixedSource, demo_documents, line, pod
 from tests.harness.pod_keeper import RecordingKeeper

@@ -6,12 +6,13 @@ import socket
 import aiohttp
 import pytest
 
-from autoscaler.page import experiments_report, page_app
-from autoscaler.page.experiments_report import CHECKOUT, INSTALLED, NAME, read_report
+from autoscaler.page import page_app
+from autoscaler.page.access.request_checks import LOOPBACK_HOSTS
+from autoscaler.page.access.token_access import TokenAccess
+from autoscaler.page.answers import experiments_report
+from autoscaler.page.answers.experiments_report import CHECKOUT, INSTALLED, NAME, read_report
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_server import serving
-from autoscaler.page.request_checks import LOOPBACK_HOSTS
-from autoscaler.page.token_access import TokenAccess
 
 
 async def text_of(client, address):

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from autoscaler.errors import TemporaryError
-from autoscaler.page import job_answers
-from autoscaler.page.job_answers import FORGOTTEN_S, KEPT_S, MOST_KEPT, SHARE, JobAnswers
-from autoscaler.page.planner_questions import PlannerQuestions
+from autoscaler.page.content import job_answers
+from autoscaler.page.content.job_answers import FORGOTTEN_S, KEPT_S, MOST_KEPT, SHARE, JobAnswers
+from autoscaler.page.content.planner_questions import PlannerQuestions
 from autoscaler.views.jobs.job_view import job_view
 from tests.harness.page_cluster import FixedSource, demo_documents, job, snapshot_of_job
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 
-from autoscaler.page.json_answers import AS_OF, encode_view
+from autoscaler.page.answers.json_answers import AS_OF, encode_view
 from autoscaler.views.pages.now_view import now_view
 from tests.harness.page_cluster import demo_documents
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.page import live_stream
-from autoscaler.page.answers import MOST_MADE_AT_ONCE, ViewerTurns
-from autoscaler.page.live_stream import LiveHub, Topic
+from autoscaler.page.access.answer_limits import MOST_MADE_AT_ONCE, ViewerTurns
+from autoscaler.page.live import live_stream
+from autoscaler.page.live.live_stream import LiveHub, Topic
 from autoscaler.page.page_metrics import PageMetrics
 from autoscaler.views.documents import EVERYTHING
 from tests.harness.page_cluster import FixedSource, demo_documents

@@ -1,6 +1,6 @@
 """What the next plan holds, as the page shows it."""
 
-from autoscaler.page.planner_questions import outlook_of
+from autoscaler.page.content.planner_questions import outlook_of
 from autoscaler.planner import plan
 from autoscaler.planner.counterfactual import PlanInputs
 from tests.unit.clusters.memory_cluster import MemoryCluster

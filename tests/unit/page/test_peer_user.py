@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from autoscaler.page.peer_user import parse_owner
+from autoscaler.page.access.peer_user import parse_owner
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 ROW = "   {n}: {local} {remote} 01 00000000:00000000 00:00000000 00000000  {uid:>4}        0 5909872 1 0 20 4 0 10 -1\n"

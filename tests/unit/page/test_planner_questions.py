@@ -7,8 +7,8 @@ import pytest
 from aiohttp import web
 
 from autoscaler.errors import TemporaryError
-from autoscaler.page import planner_questions
-from autoscaler.page.planner_questions import HELP_EVERY_S, KEPT_S, MOST_KEPT, MOST_WAITING, PlannerQuestions
+from autoscaler.page.content import planner_questions
+from autoscaler.page.content.planner_questions import HELP_EVERY_S, KEPT_S, MOST_KEPT, MOST_WAITING, PlannerQuestions
 from autoscaler.views.jobs.job_view import job_view
 from autoscaler.views.planning.what_if_form import WhatIfChanges
 from tests.harness.page_cluster import FixedSource, demo_documents, job, snapshot_of_job
@@ -98,7 +98,7 @@ async def test_a_source_that_cannot_answer_leaves_the_rest_of_the_page(questions
 
 async def test_a_planner_that_is_busy_leaves_the_rest_of_the_page(questions_about, monkeypatch):
     """What nobody asked for is left out, and the page is no error."""
-    monkeypatch.setattr("autoscaler.page.planner_questions.MOST_WAITING", 0)
+    monkeypatch.setattr("autoscaler.page.content.planner_questions.MOST_WAITING", 0)
     questions = questions_about(FixedSource(demo_documents(), snapshot=snapshot_of_job()), Clock())
     assert (await questions.outlook()).jobs == {}
     assert "Too many questions wait" in (await questions.why(job_view(job("digits-b")))).problem

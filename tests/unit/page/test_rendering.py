@@ -7,12 +7,12 @@ from html.parser import HTMLParser
 import pytest
 from aiohttp import web
 
+from autoscaler.page.answers.keeping import make_form
+from autoscaler.page.content.pages import PAGES, Reading
+from autoscaler.page.content.planner_questions import PlannerQuestions
+from autoscaler.page.content.rendering import environment, render_live, render_notice, render_page
 from autoscaler.page.drawings.words import format_placement
-from autoscaler.page.keeping import make_form
-from autoscaler.page.live_stream import event_of
-from autoscaler.page.pages import PAGES, Reading
-from autoscaler.page.planner_questions import PlannerQuestions
-from autoscaler.page.rendering import environment, render_live, render_notice, render_page
+from autoscaler.page.live.live_stream import event_of
 from autoscaler.views.documents import EVERYTHING, ClusterDocuments, Rights
 from autoscaler.views.history.samples import SampleRings, sample_of
 from autoscaler.views.jobs.growth_words import GROWS

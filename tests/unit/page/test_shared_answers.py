@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from autoscaler.page.shared_answers import SharedAnswers
+from autoscaler.page.answers.shared_answers import SharedAnswers
 from tests.harness import virtual_time
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from autoscaler.page.answers import MOST_MADE_AT_ONCE, ViewerTurns
+from autoscaler.page.access.answer_limits import MOST_MADE_AT_ONCE, ViewerTurns
 
 
 async def test_one_viewer_has_few_turns_at_a_time_and_the_others_have_theirs():

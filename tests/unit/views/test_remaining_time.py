@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from autoscaler.page.json_answers import encode_view
+from autoscaler.page.answers.json_answers import encode_view
 from autoscaler.throughput.remaining_time import RemainingTime
 from autoscaler.views.jobs.job_view import job_view
 from autoscaler.views.jobs.remaining_time import format_remaining, remaining_of, work_of

@@ -3,7 +3,7 @@
 import pytest
 
 from autoscaler.domain import Resources, Shape, Workload, WorkloadName
-from autoscaler.page.planner_questions import what_if_of
+from autoscaler.page.content.planner_questions import what_if_of
 from autoscaler.planner.counterfactual import PlanInputs
 from autoscaler.views.planning.what_if_form import apply_changes, read_form
 from tests.harness.page_cluster import snapshot_of_job

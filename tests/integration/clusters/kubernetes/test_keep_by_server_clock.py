@@ -15,8 +15,8 @@ from autoscaler.cli.kubernetes.kubeconfig import find_cluster
 from autoscaler.cli.kubernetes.served_page import own_connection
 from autoscaler.clusters.kubernetes.objects.fields import unix_s
 from autoscaler.clusters.kubernetes.objects.labels import KEEP_UNTIL
-from autoscaler.page.access import Viewer
-from autoscaler.page.keeping import KeptPod
+from autoscaler.page.access.viewers import Viewer
+from autoscaler.page.answers.keeping import KeptPod
 
 POD = {
     "kind": "Pod",

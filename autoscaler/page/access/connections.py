@@ -3,7 +3,7 @@
 The problem: a connection costs memory and a descriptor before anybody is known on it.  One more than allowed is closed
 at once, and the accepted ones go on.  Where every user of the machine can open them, others do not get the last ones:
 the page's own user is not shut out.  Who holds a connection without a request is cut by the server (`KEEP_ALIVE_S`),
-and who does not read an answer by `answers`.
+and who does not read an answer by `answer_limits`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
-from autoscaler.page.peer_user import find_uid_between
+from autoscaler.page.access.peer_user import find_uid_between
 
 HANDSHAKE_LIMIT_S: Final = 10.0
 PAUSE_S: Final = 1.0

@@ -9,11 +9,11 @@ from typing import Final
 from aiohttp import web
 
 from autoscaler.errors import ClusterError
-from autoscaler.page.access import Viewer
-from autoscaler.page.answers import send_whole
+from autoscaler.page.access.answer_limits import send_whole
+from autoscaler.page.access.viewers import Viewer
+from autoscaler.page.answers.shared_answers import SharedAnswers
+from autoscaler.page.content.page_topics import PageTopics
 from autoscaler.page.page_source import PageSource
-from autoscaler.page.page_topics import PageTopics
-from autoscaler.page.shared_answers import SharedAnswers
 from autoscaler.snapshots import format_document, to_document
 
 ASSETS: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}

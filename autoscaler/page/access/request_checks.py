@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from autoscaler.page.answers import send_whole
+from autoscaler.page.access.answer_limits import send_whole
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -17,8 +17,8 @@ from typing import Final
 from aiohttp import web
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
+from autoscaler.page.content.rendering import compile_templates
 from autoscaler.page.page_source import PageSource
-from autoscaler.page.rendering import compile_templates
 from autoscaler.views.history.samples import ClusterSample, SampleRings, sample_of
 from autoscaler.views.namespace_presence import NamespacePresence
 from autoscaler.views.view_memo import ViewMemo

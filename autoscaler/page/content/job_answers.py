@@ -17,7 +17,7 @@ from typing import Final
 from aiohttp import web
 
 from autoscaler.errors import AutoscalerError
-from autoscaler.page.planner_questions import PlannerQuestions
+from autoscaler.page.content.planner_questions import PlannerQuestions
 from autoscaler.views.jobs.job_view import JobView
 from autoscaler.views.pages.job_page_view import WhyView
 

@@ -11,13 +11,13 @@ from aiohttp import web
 
 from autoscaler.clusters.kubernetes.api.kinds import PODS, TRAINING_JOBS
 from autoscaler.errors import AutoscalerError
+from autoscaler.page.content.job_answers import JobAnswers
+from autoscaler.page.content.planner_questions import PlannerQuestions, PlanOutlook
+from autoscaler.page.content.sample_history import SampleHistory
 from autoscaler.page.drawings.cluster_drawing import draw_bars, draw_cluster
 from autoscaler.page.drawings.curve_drawing import draw_curve
 from autoscaler.page.drawings.time_drawing import draw_time
-from autoscaler.page.job_answers import JobAnswers
 from autoscaler.page.page_source import PageSource
-from autoscaler.page.planner_questions import PlannerQuestions, PlanOutlook
-from autoscaler.page.sample_history import SampleHistory
 from autoscaler.views.cluster.cluster_picture import colours_of
 from autoscaler.views.cluster.owner_shares import largest_holdings, shares_of
 from autoscaler.views.cluster.pod_view import all_pods

@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
-from autoscaler.page.access import Viewer
-from autoscaler.page.peer_user import find_peer_uid
+from autoscaler.page.access.peer_user import find_peer_uid
+from autoscaler.page.access.viewers import Viewer
 from autoscaler.views.documents import EVERYTHING, Rights
 
 PARAMETER: Final = "token"

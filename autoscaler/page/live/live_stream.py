@@ -1,8 +1,8 @@
 """Live parts of open pages: rendered once for each change and each kind of viewer, and sent to all who look at it.
 
-A topic is a page as viewers with equal rights see it.  While somebody looks, a task renders it after each change of
-what it shows, at most a few times a second.  A follower that is slow gets the newest part and none in between, so that
-nothing queues up.
+A topic (`page_topics`) is a page as viewers with equal rights see it.  While somebody looks, a task renders it after
+each change of what it shows, at most a few times a second.  A follower that is slow gets the newest part and none in
+between, so that nothing queues up.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
 
 from autoscaler.errors import AutoscalerError
-from autoscaler.page.answers import ViewerShares, ViewerTurns
+from autoscaler.page.access.answer_limits import ViewerShares, ViewerTurns
+from autoscaler.page.content.page_topics import Topic
 from autoscaler.page.page_source import PageSource
-from autoscaler.views.documents import Rights
 from autoscaler.views.view_memo import are_same
 
 MOST_VIEWERS: Final = 500
@@ -30,16 +29,6 @@ REFRESH_S: Final = 10.0
 """A part is made anew after this long without a change: ages and instants move on."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    """A page, its arguments and its query, for viewers with these rights."""
-
-    page: str
-    arguments: tuple[tuple[str, str], ...]
-    query: tuple[tuple[str, str], ...]
-    rights: Rights
 
 
 Render = Callable[[Topic], Awaitable[str]]

@@ -18,10 +18,10 @@ from typing import Any, Final
 from aiohttp import web
 from markupsafe import Markup
 
-from autoscaler.page.access import Viewer
-from autoscaler.page.pages import PageLink
-from autoscaler.page.rendering import render_page
-from autoscaler.page.request_checks import check_query
+from autoscaler.page.access.request_checks import check_query
+from autoscaler.page.access.viewers import Viewer
+from autoscaler.page.content.pages import PageLink
+from autoscaler.page.content.rendering import render_page
 
 REPORT: Final = PageLink(name="report", path="/report", title="Report")
 
@@ -32,7 +32,7 @@ PICTURES: Final = "experiments"
 INSTALLED: Final = f"share/edl/report/{NAME}"
 """Below the prefix of the installation: `tool.setuptools.data-files`."""
 
-CHECKOUT: Final = Path(__file__).resolve().parents[2]
+CHECKOUT: Final = Path(__file__).resolve().parents[3]
 
 _CONTENT: Final = re.compile(r"<main[^>]*>\s*<h1[^>]*>(?P<title>.*?)</h1>(?P<body>.*)</main>", re.DOTALL)
 _PICTURE: Final = re.compile(rf'src="{PICTURES}/([A-Za-z0-9._-]+)"')

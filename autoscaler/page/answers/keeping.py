@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from autoscaler.page.access import Access, Viewer
+from autoscaler.page.access.request_checks import check_own_form
+from autoscaler.page.access.viewers import Access, Viewer
 from autoscaler.page.page_source import PageSource
-from autoscaler.page.request_checks import check_own_form
 from autoscaler.views.pages.pod_page_view import PodPageView, pod_page_view
 
 KEEP_PATH: Final = "/pods/{namespace}/{name}/keep"

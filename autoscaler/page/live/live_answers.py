@@ -8,11 +8,11 @@ from typing import Final
 
 from aiohttp import web
 
-from autoscaler.page.access import Viewer
-from autoscaler.page.answers import sending
-from autoscaler.page.live_stream import LiveHub, LivePart, Topic
-from autoscaler.page.page_topics import PageTopics
-from autoscaler.page.pages import PageSpec
+from autoscaler.page.access.answer_limits import sending
+from autoscaler.page.access.viewers import Viewer
+from autoscaler.page.content.page_topics import PageTopics, Topic
+from autoscaler.page.content.pages import PageSpec
+from autoscaler.page.live.live_stream import LiveHub, LivePart
 
 HEARTBEAT_S: Final = 10.0
 """A stream that is silent for longer is cut by proxies."""

@@ -9,16 +9,16 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from autoscaler.page.access import Viewer
-from autoscaler.page.answers import ViewerTurns
-from autoscaler.page.json_answers import encode_view
-from autoscaler.page.keeping import Keeping
-from autoscaler.page.page_content import PageContent
-from autoscaler.page.page_topics import PageTopics
-from autoscaler.page.pages import PageSpec
-from autoscaler.page.rendering import render_page
-from autoscaler.page.request_checks import FORM_HEADERS
-from autoscaler.page.shared_answers import SharedAnswers
+from autoscaler.page.access.answer_limits import ViewerTurns
+from autoscaler.page.access.request_checks import FORM_HEADERS
+from autoscaler.page.access.viewers import Viewer
+from autoscaler.page.answers.json_answers import encode_view
+from autoscaler.page.answers.keeping import Keeping
+from autoscaler.page.answers.shared_answers import SharedAnswers
+from autoscaler.page.content.page_content import PageContent
+from autoscaler.page.content.page_topics import PageTopics
+from autoscaler.page.content.pages import PageSpec
+from autoscaler.page.content.rendering import render_page
 
 VIEWS_WAIT_S: Final = 0.2
 """A page waits so long for the first views of a large cluster; then it says that nothing is known yet, and the stream
@@ -28,7 +28,7 @@ KEPT_S: Final = 1.0
 """A page, or an answer to a script, is at most this much older than what it shows: ages and plans in it move on."""
 
 MOST_MADE: Final = 64
-"""Different answers of a kind that are made at a time, whoever asks; `answers.MOST_MADE_AT_ONCE` bounds one viewer."""
+"""Different answers of a kind that are made at a time, whoever asks; `MOST_MADE_AT_ONCE` bounds one viewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,15 +10,14 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from autoscaler.page.job_answers import JobAnswers
-from autoscaler.page.live_stream import Topic
+from autoscaler.page.content.job_answers import JobAnswers
+from autoscaler.page.content.page_topics import Topic, live_address
+from autoscaler.page.content.pages import PAGES, PageLink, PageSpec, Reading, Shown
+from autoscaler.page.content.planner_questions import PlannerQuestions
+from autoscaler.page.content.rendering import render_live, render_notice
+from autoscaler.page.content.sample_history import SampleHistory
+from autoscaler.page.content.sampler import Sampler
 from autoscaler.page.page_source import PageSource
-from autoscaler.page.page_topics import live_address
-from autoscaler.page.pages import PAGES, PageLink, PageSpec, Reading, Shown
-from autoscaler.page.planner_questions import PlannerQuestions
-from autoscaler.page.rendering import render_live, render_notice
-from autoscaler.page.sample_history import SampleHistory
-from autoscaler.page.sampler import Sampler
 from autoscaler.views.documents import Rights, told_problem
 from autoscaler.views.view_memo import ViewMemo
 

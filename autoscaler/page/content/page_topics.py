@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from aiohttp import web
 
-from autoscaler.page.access import Access, Viewer
-from autoscaler.page.live_stream import Topic
+from autoscaler.page.access.request_checks import check_query
+from autoscaler.page.access.viewers import Access, Viewer
+from autoscaler.page.content.pages import PageSpec
 from autoscaler.page.page_source import PageSource
-from autoscaler.page.pages import PageSpec
-from autoscaler.page.request_checks import check_query
 from autoscaler.views.documents import Rights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A page, its arguments and its query, for viewers with these rights."""
+
+    page: str
+    arguments: tuple[tuple[str, str], ...]
+    query: tuple[tuple[str, str], ...]
+    rights: Rights
 
 
 class PageTopics:
