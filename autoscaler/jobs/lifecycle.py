@@ -13,7 +13,8 @@ Two count against that limit.  `_count_failure` here counts every trainer that e
 raised.  Whichever reaches the limit first fails the job.  The master is polled before an end is counted here, so for a
 script that raises while it trains the master's verdict usually comes first, as `GivenUp`.  Kills, exits without an
 exception and scripts that raise before they have connected are counted here alone.  A trainer that its master refused
-while others train, for its script is another one, is counted by neither: new trainers pause for longer and longer.
+while others train, for its script is another one, is counted by neither: new trainers pause for longer and longer.  A
+script that fails after the end has lost no training: its job completes, and says so (`SCRIPT_FAILED`).
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ class CompletionReason(StrEnum):
 
     ALL_TRAINED = "AllTrained"
     STOPPED_EARLY = "StoppedEarly"  # by its script
+    SCRIPT_FAILED = "ScriptFailed"  # everything is committed, and what a script did after the end raised
     NO_MODEL_KEPT = "NoModelKept"  # it shared out records only: no parameter servers, no model of the script's own
 
 
@@ -156,7 +158,7 @@ def handle(life: Life, event: LifeEvent, now_s: float) -> LifeTransition:
         case TrainerEnded():
             return LifeTransition(life=replace(life, hold_until_s=max(life.hold_until_s, now_s + DIAGNOSIS_LIMIT_S)))
         case TrainerFailed():
-            return _count_failure(life, event, now_s) if life.stage is LifeStage.ACTIVE else LifeTransition(life=life)
+            return _handle_trainer_failure(life, event, now_s)
         case TrainerRefused():
             return _count_refusal(life, event, now_s) if life.stage is LifeStage.ACTIVE else LifeTransition(life=life)
         case BatchesCompleted():
@@ -173,6 +175,20 @@ def handle(life: Life, event: LifeEvent, now_s: float) -> LifeTransition:
             return _observe_pods(life, event.roles, now_s)
         case _:
             assert_never(event)
+
+
+def _handle_trainer_failure(life: Life, event: TrainerFailed, now_s: float) -> LifeTransition:
+    match life.stage:
+        case LifeStage.ACTIVE:
+            return _count_failure(life, event, now_s)
+        case LifeStage.FINISHING if life.completion_reason is not CompletionReason.SCRIPT_FAILED:
+            message = f"after the end trainer {event.pod} {event.exit_description}"
+            life = replace(
+                life, completion_reason=CompletionReason.SCRIPT_FAILED, message=f"{life.message}; but {message}"
+            )
+            return LifeTransition(life=life, effects=(Announce(reason="TrainerFailed", message=message),))
+        case _:
+            return LifeTransition(life=life)
 
 
 def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> LifeTransition:

@@ -46,7 +46,7 @@ from autoscaler.clusters.local.run_files.run_folder import RunFolder, make_run_f
 from autoscaler.clusters.local.run_files.run_journal import RecordedErrors, RunJournal
 from autoscaler.domain import Node, NodeName
 from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
-from autoscaler.jobs.lifecycle import JobEnding
+from autoscaler.jobs.lifecycle import CompletionReason, JobEnding
 from autoscaler.local_run.event_journal import EventJournal
 from autoscaler.local_run.run_etcd import EtcdEvent, start_etcd, stop_etcd, supervise_etcd
 from autoscaler.local_run.run_samples import SAMPLE_EVERY_S, sample_of
@@ -261,8 +261,14 @@ class LocalRun:
         return all(job is not None and job.life.ending is not None for job in jobs)
 
     def failed_jobs(self) -> tuple[str, ...]:
-        """Names of the jobs that ended in failure."""
-        return tuple(name for name, record in self.jobs().items() if record.life.ending is JobEnding.FAILED)
+        """Names of the jobs that ended in failure, or whose script failed after the end."""
+        lives = {name: record.life for name, record in self.jobs().items()}
+        return tuple(
+            name
+            for name, life in lives.items()
+            if life.ending is JobEnding.FAILED
+            or (life.ending is JobEnding.COMPLETED and life.completion_reason is CompletionReason.SCRIPT_FAILED)
+        )
 
     def kill(self, pod: str, number: signal.Signals = signal.SIGKILL) -> bool:
         """Send the pod's process a signal, as a fault from outside; False if it has none now."""

@@ -97,7 +97,10 @@ class JobController:
                 self._failures.handle_deleted_server(job, raw)
             elif has_ended(raw):
                 self._failures.handle_ended(job, raw)
-        is_done = store.handle(job, life_events.PodsObserved(roles=roles_of(pods, has_master=master is not None)))
+        roles = roles_of(pods, has_master=master is not None)
+        if store.records[name].life.stage is lives.LifeStage.FINISHING and self._failures.is_judging_trainer(pods):
+            roles |= {Role.TRAINER}  # how it ended is part of how the job did
+        is_done = store.handle(job, life_events.PodsObserved(roles=roles))
         self._record_waiting(job, has_started=master is not None)
         self._reconcile_at_s[name] = next_reconcile_at_s(store.records[name].life, store.clock())
         if store.may_write(job):

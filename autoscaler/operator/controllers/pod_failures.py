@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -24,6 +25,7 @@ from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedTask
 from autoscaler.jobs import life_events
+from autoscaler.jobs.lifecycle import LifeStage
 from autoscaler.jobs.progress import RefusedTrainer
 from autoscaler.jobs.progress_events import early_exit_problem, has_opened_no_session, no_session_problem
 from autoscaler.jobs.server_count import describe_loss, loss_of, only_copies_of
@@ -75,10 +77,11 @@ class PodFailures:
         if uid in record.handled or uid in self._handling or role is None or is_paused:
             return
         end = termination_of(raw, record.deleted_by_edl)
-        if end is None or not end.is_failure or role is Role.MASTER or record.life.state is not JobState.ACTIVE:
+        is_judged = record.life.state is JobState.ACTIVE or _is_late(role, end, record)
+        if end is None or not end.is_failure or role is Role.MASTER or not is_judged:
             self._store.change(job, handled=record.handled | {uid})
             return
-        if role is Role.TRAINER:
+        if role is Role.TRAINER and record.life.state is JobState.ACTIVE:
             self._store.handle(job, life_events.TrainerEnded())
         self._handling.add(uid)
         handling = self._store.errors.attempt_async(
@@ -88,6 +91,10 @@ class PodFailures:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         task.add_done_callback(lambda _: self._end_handling(job.key, uid))
+
+    def is_judging_trainer(self, pods: Iterable[Raw]) -> bool:
+        """True while one of these is a trainer that has ended and is not handled."""
+        return any(role_of(raw) is Role.TRAINER and uid_of(raw) in self._handling for raw in pods)
 
     def handle_deleted_server(self, job: KubeJob, raw: Raw) -> None:
         """Emit an event that states whether a deleted server had handed over its buckets before its end."""
@@ -195,12 +202,21 @@ class PodFailures:
             self._store.change(job, blocklist=add_failure(record.blocklist, end.node, now_s))
         self._store.change(job, handled=record.handled | {end.uid})
         if record.life.state is not JobState.ACTIVE:
-            return  # the job has ended during the poll
+            if _is_late(role, end, record):
+                self._reporter.handle_departure(job, role, end)
+                self._store.handle(job, life_events.TrainerFailed(pod=name, exit_description=description))
+            return
         self._reporter.handle_departure(job, role, end)
         if role is Role.TRAINER:
             self._store.handle(job, life_events.TrainerFailed(pod=name, exit_description=description))
             return
-        counted = count_server_failure(record, now_s)
+        self._count_server_failure(job, raw, end, description, record)
+
+    def _count_server_failure(
+        self, job: KubeJob, raw: Raw, end: PodTermination, description: str, record: JobRecord
+    ) -> None:
+        name: str = raw["metadata"]["name"]
+        counted = count_server_failure(record, self._store.clock())
         self._store.change(job, server_failures=counted.server_failures, server_failed_at_s=counted.server_failed_at_s)
         message = f"parameter server {name} {description}"
         self._store.events.emit(job, JobEvent(reason="ServerFailed", message=message, is_warning=True, pod=end.pod))
@@ -223,6 +239,12 @@ class PodFailures:
         containers = parts(template.raw, "spec", "containers")
         lines = await self._writer.tail(raw, text(containers[template.container], "name"))
         return f"{description}; its last lines:\n{lines}" if lines else description
+
+
+def _is_late(role: Role, end: PodTermination | None, record: JobRecord) -> bool:
+    """True if the script of a trainer has failed after its job's end, before the job is complete."""
+    is_finishing = record.life.stage is LifeStage.FINISHING
+    return is_finishing and role is Role.TRAINER and end is not None and end.is_own_error
 
 
 def _has_no_session(record: JobRecord) -> bool:

@@ -68,6 +68,11 @@ class PodTermination:
         """True if the pod ended unasked."""
         return self.cause is TerminationCause.OWN_EXIT and self.has_ended
 
+    @property
+    def is_own_error(self) -> bool:
+        """True if the pod ended unasked by an exit code of its own, as a script that raises, and by no signal."""
+        return self.is_failure and self.code is not None and 0 < self.code < _SIGNALLED
+
 
 def termination_of(raw: Raw, deleted_by_edl: Iterable[str] = ()) -> PodTermination | None:
     """Return the termination of a pod, under way or past; None while it stays.  `deleted_by_edl`: UIDs of pods."""

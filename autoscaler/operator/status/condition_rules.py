@@ -34,6 +34,7 @@ _NOT_TRAINING: Final = frozenset(
 )
 """Reasons of Progressing that take precedence over the reason for the size."""
 
+_SHOWN_COMPLETIONS: Final = frozenset({CompletionReason.NO_MODEL_KEPT, CompletionReason.SCRIPT_FAILED})
 _NO_VERDICT: Final = frozenset({"NotActive", "Waiting"})
 _SERVING_AGAIN: Final = frozenset({HealthReason.WAITING_FOR_SERVERS, HealthReason.RESTORING})
 
@@ -64,7 +65,7 @@ def main_reason(conditions: Sequence[Condition]) -> str:
     for kind in (ConditionType.FAILED, ConditionType.COMPLETED, ConditionType.SUSPENDED):
         if kind in by_kind and by_kind[kind].status is ConditionStatus.TRUE:
             reason = by_kind[kind].reason
-            return reason if kind is ConditionType.FAILED or reason == CompletionReason.NO_MODEL_KEPT else kind.value
+            return reason if kind is ConditionType.FAILED or reason in _SHOWN_COMPLETIONS else kind.value
     chief = next((one for one in _by_urgency(by_kind) if one is not None), None)
     return chief.reason if chief is not None else ""
 

@@ -232,6 +232,16 @@ def test_the_traceback_of_a_script_that_fails_is_shown(folder):
     assert "tj/train: Failed" in done.stdout
 
 
+def test_a_script_that_fails_after_the_end_is_told_by_the_exit_code(folder):
+    """Training is complete, and what the script was to do with it is missing."""
+    (folder / "late.py").write_text(f"{TRAIN}\nraise ValueError('the model was not sent')\n")
+    done = run_to_end(folder, "--no-group", "--trainers", "1", "late.py")
+    assert done.returncode == 1, done.stdout
+    assert "tj/late: Completed: every sample was trained and committed" in done.stdout
+    assert "after the end trainer late-trainer-0 exited with code 1" in done.stdout
+    assert "ValueError: the model was not sent" in done.stdout
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_the_job_in_order(folder, number):
     hold = folder / "hold"

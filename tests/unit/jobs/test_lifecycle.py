@@ -145,6 +145,18 @@ def test_a_job_that_shared_out_records_only_says_that_no_model_is_kept():
     assert "no model" not in life.message
 
 
+def test_a_script_that_fails_after_the_end_is_told_and_costs_no_completion():
+    """All is trained and committed; Completed alone would be read as: what the script did then is done, too."""
+    ended = PodsObserved(roles=frozenset())
+    life, effects = run(Life(policy=POLICY), PodsObserved(roles=ALL), EndReached(), FAILURE, FAILURE, ended, FAILURE)
+    assert (life.ending, life.completion_reason) == (JobEnding.COMPLETED, CompletionReason.SCRIPT_FAILED)
+    assert life.message == (
+        "every sample was trained and committed; "
+        "but after the end trainer digits-trainer-2 exited with 1; ValueError: no"
+    )
+    assert [e.reason for e in effects if isinstance(e, Announce)] == ["EndReached", "TrainerFailed", "Completed"]
+
+
 def test_a_trainer_that_does_not_leave_at_the_end_is_told_to():
     """The farewell has a deadline."""
     life, _ = run(Life(policy=POLICY), EndReached())

@@ -9,7 +9,7 @@ from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.domain import JobState, Role
 from autoscaler.jobs.life_events import FailureReason
-from autoscaler.jobs.lifecycle import JobEnding, LifeStage
+from autoscaler.jobs.lifecycle import CompletionReason, JobEnding, LifeStage
 from autoscaler.jobs.progress import JobProgress, RefusedTrainer, WhyNoAnswer
 from autoscaler.operator.job.pod_termination import TerminationCause
 from master.api.master_status import JobPhase
@@ -164,6 +164,30 @@ async def test_a_trainer_that_ends_as_the_data_does_has_not_failed():
     await fail(bench, code=0)
     assert bench.life.failures == 0
     assert bench.life.stage in {LifeStage.FINISHING, LifeStage.STOPPING, LifeStage.OVER}
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_script_that_raises_after_the_end_is_told_in_the_jobs_condition(is_known):
+    """Whether the operator knew of the end before, or hears of it as it judges the trainer."""
+    bench = await started()
+    bench.says = COMPLETE
+    if is_known:
+        await bench.poller.poll(bench.store.objects.jobs[JOB])
+        assert bench.life.stage is LifeStage.FINISHING
+    await fail(bench, code=1)
+    assert bench.life.completion_reason is CompletionReason.SCRIPT_FAILED
+    assert "but after the end trainer digits-trainer-0 exited with code 1" in bench.life.message
+    assert "ValueError: no" in bench.life.message, "the last lines of its log"
+
+
+@pytest.mark.parametrize("code", [0, 137])
+async def test_a_trainer_that_is_killed_after_the_end_has_lost_nothing(code):
+    """A signal says nothing about its script."""
+    bench = await started()
+    bench.says = COMPLETE
+    await fail(bench, code=code)
+    assert bench.life.completion_reason is CompletionReason.ALL_TRAINED
+    assert "TrainerFailed" not in bench.reasons()
 
 
 async def test_a_trainer_that_ends_while_another_saves_has_not_failed():

@@ -67,6 +67,7 @@ def test_the_reason_of_a_failure_is_kept(written, reason):
     ("written", "reason"),
     [
         ("NoModelKept", CompletionReason.NO_MODEL_KEPT),
+        ("ScriptFailed", CompletionReason.SCRIPT_FAILED),
         ("AllTrained", CompletionReason.ALL_TRAINED),
         ("StoppedEarly", CompletionReason.STOPPED_EARLY),
         ("x", CompletionReason.ALL_TRAINED),

@@ -291,7 +291,9 @@ def test_a_job_whose_script_has_declared_nothing_yet_is_shown_as_such(reason, sh
     assert main_reason(conditions) == shown
 
 
-@pytest.mark.parametrize(("reason", "shown"), [("AllTrained", "Completed"), ("NoModelKept", "NoModelKept")])
+@pytest.mark.parametrize(
+    ("reason", "shown"), [("AllTrained", "Completed"), ("NoModelKept", "NoModelKept"), ("ScriptFailed", "ScriptFailed")]
+)
 def test_a_completed_job_without_a_model_is_shown_as_such(reason, shown):
     """`edl get` has one column for it."""
     assert main_reason([true_condition(ConditionType.COMPLETED, reason, "ended")]) == shown
