@@ -80,7 +80,7 @@ def handle_offer(turn: GroupTurn, replica: Replica, said: OfferState) -> None:
     if head is not None and head.state == said.state and said.file in head.files:
         if commit.phase is CopyPhase.NAMING:
             turn.change(commit=replace(commit, offers=commit.offers.put(said.shard, offer)))
-        else:
+        elif state.is_head_named:  # else an earlier master's swap, and the writer asks again
             turn.send(replica.key, OfferAnswered(offer=said.offer, manifest=head.id))
         return
     if reason := _problem(state, said):

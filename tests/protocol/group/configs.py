@@ -20,6 +20,7 @@ CONFIGS: Final[Mapping[str, GroupSetting]] = {
     "drain-begun": GroupSetting(copies=0, begun=True, faults=GroupFaults(drain=1)),
     "suspect": GroupSetting(copies=0, faults=GroupFaults(suspect=1)),
     "take-over": GroupSetting(copies=0, faults=GroupFaults(take_over=1)),
+    "take-over-alone": GroupSetting(start=1, copies=0, faults=GroupFaults(take_over=1)),
     "streams": GroupSetting(copies=0, faults=GroupFaults(break_=1)),
     "join-kill": GroupSetting(start=1, fresh=1, copies=0, faults=GroupFaults(kill=1)),
     "shards": GroupSetting(shards=2),

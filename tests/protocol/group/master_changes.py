@@ -196,7 +196,7 @@ def _take_over(draft: GroupDraft) -> None:
     old = draft.world.master
     etcd = replace(draft.world.etcd, term=Term(draft.world.etcd.term + 1))
     keeps = (old,) if old.writes or draft.setting.overlap else ()
-    step = masters.started(draft.setting.config, etcd)
+    step = masters.started(draft.setting.config, etcd, old.named)
     draft.world = draft.world._replace(etcd=etcd, master=step.master, old_masters=keeps)
     for place, member in enumerate(draft.world.members):
         draft.set_member(place, is_left_behind=False)
@@ -224,6 +224,7 @@ def _restore(draft: GroupDraft) -> None:
     durable = replace(etcd.durable, lineage=lineage, head=draft.setting.first_checkpoint)
     given_up = record.current.number if record else 0
     draft.world = draft.world._replace(etcd=replace(etcd, durable=durable), given_up=given_up)
+    draft.put_master(replace(draft.world.master, named=draft.setting.first_checkpoint))
     _take_over(draft)
 
 
@@ -233,7 +234,7 @@ def _lose_store(draft: GroupDraft) -> None:
     Without one it knows of nothing.  What the old master had asked of its store is lost with it.
     """
     master, etcd = draft.world.master, draft.world.etcd
-    head, record = master.state.named, etcd.durable.generation
+    head, record = master.named, etcd.durable.generation
     durable = Durable()
     if head is not None:
         lineage = LineageRecord(number=Lineage(head.lineage + 1), base=head.id, quarantine=head.quarantine)

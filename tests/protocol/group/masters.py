@@ -45,6 +45,7 @@ class GroupMaster:
     writes: tuple[DurableWrite, ...] = ()
     manifests: tuple[Manifest, ...] = ()
     naming: ManifestId | None = None  # the head that the folder's file HEAD does not name yet
+    named: Manifest | None = None  # what HEAD names, whichever master wrote it
     searches: int = 0
     has_stepped_down: bool = False
 
@@ -53,7 +54,15 @@ class GroupMaster:
         known = vars(self)
         if "_hash" not in known:
             known["_hash"] = hash(
-                (id(self.state), self.writes, self.manifests, self.naming, self.searches, self.has_stepped_down)
+                (
+                    id(self.state),
+                    self.writes,
+                    self.manifests,
+                    self.naming,
+                    self.named and self.named.id,
+                    self.searches,
+                    self.has_stepped_down,
+                )
             )
         return int(known["_hash"])
 
@@ -75,14 +84,16 @@ class GroupMasterStep:
     said: tuple[Send | CloseStream, ...] = ()
 
 
-def started(config: JobConfig, etcd: GroupEtcd) -> GroupMasterStep:
-    """The process that has just won the term and read what is durable."""
+def started(config: JobConfig, etcd: GroupEtcd, named: Manifest | None) -> GroupMasterStep:
+    """The process that has just won the term and read what is durable; HEAD names `named`."""
     step = group.initial(config, etcd.durable, etcd.term, NOW)
-    effects = step.effects
-    if etcd.durable.head is not None:  # at once: what a head that is not named yet holds up is a commit's as well
-        step = group.handle(step.state, HeadNamed(manifest=etcd.durable.head.id), NOW)
+    effects, head, naming = step.effects, etcd.durable.head, None
+    if head is not None and named is not None and named.id == head.id:  # it is written again, which changes nothing
+        step = group.handle(step.state, HeadNamed(manifest=head.id), NOW)
         effects = (*effects, *step.effects)
-    return _carried_out(GroupMaster(state=states.same(step.state)), effects)
+    elif head is not None:
+        naming = head.id
+    return _carried_out(GroupMaster(state=states.same(step.state), naming=naming, named=named), effects)
 
 
 @lru_cache(maxsize=1 << 16)  # the same few masters meet the same few events in most states
@@ -97,7 +108,7 @@ def handled(
         case Persisted(write=SwapHead(manifest=manifest)):
             master = replace(master, naming=manifest)
         case HeadNamed():
-            master = replace(master, naming=None)
+            master = replace(master, naming=None, named=step.state.head)
     return _carried_out(replace(master, state=states.same(_timeless(step.state))), step.effects)
 
 

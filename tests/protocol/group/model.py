@@ -50,7 +50,7 @@ class GroupModel:
         setting = self.setting
         etcd = GroupEtcd(term=Term(1), durable=setting.durable)
         world = GroupWorld(
-            master=masters.started(setting.config, etcd).master,
+            master=masters.started(setting.config, etcd, setting.durable.head).master,
             old_masters=(),
             etcd=etcd,
             storage=(setting.first_checkpoint,) if setting.has_head else (),

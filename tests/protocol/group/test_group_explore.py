@@ -12,7 +12,7 @@ from tests.protocol.group.breaks.left_out import forget
 from tests.protocol.group.configs import CONFIGS
 from tests.protocol.group.model import GroupModel
 
-EXHAUSTED = ("alone",)
+EXHAUSTED = ("alone", "take-over-alone")
 STATES = 8_000
 
 

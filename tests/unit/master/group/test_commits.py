@@ -352,6 +352,19 @@ def test_the_next_master_says_the_end_once_head_names_the_last_checkpoint():
     assert group.status(driver.state, driver.now).phase is JobPhase.COMPLETE
 
 
+def test_the_next_master_acknowledges_a_checkpoint_once_head_names_it():
+    """A writer that asks it again knows of a checkpoint which would be lost with the store (I11)."""
+    driver, (first,) = training("t0", step=3)
+    driver.names_head = False
+    driver.offer(first, 3, 1)
+    driver.start()
+    own = driver.durable.head.state
+    driver.say(first, registration(first, generation=1, state=own))
+    assert driver.offer(first, 3, 1, offer=2) == []
+    driver.feed(HeadNamed(manifest=driver.durable.head.id))
+    assert answer_of(driver.offer(first, 3, 1, offer=2)).manifest == driver.durable.head.id
+
+
 def test_last_copy_is_asked_for_again_after_the_pause():
     """Where the master cannot write the manifest each copy is in vain: the pause doubles, also after the last step."""
     driver, (first,) = training("t0", step=STEPS)
