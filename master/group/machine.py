@@ -7,6 +7,7 @@ trouble before plans, a written checkpoint before a next generation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from master.api.identities import Lineage, Term
@@ -118,6 +119,7 @@ def _advance(turn: GroupTurn) -> None:
 def _advance_once(turn: GroupTurn) -> None:
     declaration.advance(turn)
     _found(turn)
+    _give_up_replicas(turn)
     ending.advance(turn)
     commits.swap(turn)
     if ending.needs_group(turn.state):
@@ -141,6 +143,20 @@ def _found(turn: GroupTurn) -> None:
     known.extend(one.state.lineage - 1 for one in state.members.values() if one.state)  # replicas of a lost record
     new = LineageRecord(number=Lineage(1 + max(known)), base=state.head_id)
     turn.write(RaiseLineage(old=None, new=new, route=None))
+
+
+def _give_up_replicas(turn: GroupTurn) -> None:
+    """A lineage above those of replicas whose record is lost: the job goes back to head (M8, rule 93).
+
+    Records lost twice, with no file of the lineage between, give its number twice; its replicas would count in 70.
+    """
+    state = turn.state
+    if state.record is not None or state.lineage is None or state.head is None or state.writing:
+        return
+    heard = max((one.state.lineage for one in state.members.values() if one.state), default=0)
+    if heard >= state.number:
+        new = replace(state.lineage, number=Lineage(1 + heard), base=state.head_id)
+        turn.write(RaiseLineage(old=state.lineage, new=new, route=None))
 
 
 # ---- members --------------------------------------------------------------------------------------------------------

@@ -54,5 +54,6 @@ CONFIGS: Final[Mapping[str, GroupSetting]] = {
     "lost-store": GroupSetting(begun=True, faults=GroupFaults(lose=1)),
     "lost-store-join": GroupSetting(start=1, fresh=1, copies=0, faults=GroupFaults(lose=1)),
     "lost-store-kill": GroupSetting(copies=0, begun=True, faults=GroupFaults(lose=1, kill=1)),
+    "lost-store-twice": GroupSetting(start=1, copies=0, has_head=True, begun=True, faults=GroupFaults(lose=2)),
     "take-over-kill": GroupSetting(copies=0, faults=GroupFaults(kill=1, take_over=1)),
 }

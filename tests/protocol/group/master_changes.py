@@ -234,15 +234,23 @@ def _lose_store(draft: GroupDraft) -> None:
     Without one it knows of nothing.  What the old master had asked of its store is lost with it.
     """
     master, etcd = draft.world.master, draft.world.etcd
-    head, record = master.named, etcd.durable.generation
+    head = master.named
     durable = Durable()
     if head is not None:
         lineage = LineageRecord(number=Lineage(head.lineage + 1), base=head.id, quarantine=head.quarantine)
         durable = Durable(lineage=lineage, head=head, dataset=DatasetRecord(dataset=head.dataset))
-        draft.world = draft.world._replace(given_up=record.current.number if record else 0, kept=head.step)
+        draft.world = draft.world._replace(given_up=_newest_generation(draft.world, head.step), kept=head.step)
     draft.put_master(replace(master, writes=()))
     draft.world = draft.world._replace(etcd=replace(etcd, durable=durable))
     _take_over(draft)
+
+
+def _newest_generation(world: GroupWorld, kept: int) -> int:
+    """The largest one that somebody has been in; a number that was recorded and never heard may be given again."""
+    here = [one for one in world.members if one.presence is Presence.HERE]
+    held = [*(one.bits for one in here), *(bits for _, bits, _ in world.files)]
+    worked = [tag[0] for bits in held for tag in bits[1 + kept :]]
+    return max([0, *worked, *(one.core.number for one in here if one.core)])
 
 
 def _skip(draft: GroupDraft) -> None:

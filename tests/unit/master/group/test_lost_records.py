@@ -70,6 +70,25 @@ def test_members_of_a_lost_record_go_back_to_the_head():
     assert driver.durable.head.step == 3
 
 
+def test_records_that_are_lost_again_before_a_commit_give_up_that_lineage_too():
+    """Nothing in the folder tells of it, so its number comes again; the group goes back to the same head (M8, 93)."""
+    driver, members = committed("t0", "t1")
+    head, own = driver.durable.head, StateId(lineage=Lineage(1), generation=1, step=4)
+    for lineage in (2, 3):
+        lose_records(driver, head)
+        for member in members:
+            come_back(driver, member, own.generation, own)
+            driver.report(member, own.generation, own)
+        driver.pass_time(1.5)
+        assert (driver.record.lineage, driver.record.head.manifest) == (lineage, head.id)
+        assert driver.state.newest == head.step
+        own = StateId(lineage=Lineage(lineage), generation=driver.record.number, step=4)
+        for member in members:
+            driver.progress(member, own.generation, 4)
+    driver.offer(members[0], 4, own.generation)
+    assert (driver.durable.head.lineage, driver.durable.head.step) == (3, 4)
+
+
 def test_a_member_that_reports_is_told_again_until_it_has_left():
     """BROKEN may be lost with a stream (rule 74)."""
     driver, (member,) = training("t0", step=3)
