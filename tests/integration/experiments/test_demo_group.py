@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.demo.baseline import EXAMPLES
-from tests.integration.trainer_sdk.test_session import run_alone
+from tests.harness.lone_script import run_alone
 
 pytestmark = pytest.mark.torch
 EPOCHS = 2

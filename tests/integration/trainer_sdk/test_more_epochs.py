@@ -5,7 +5,7 @@ import json
 import pytest
 
 from master.api.checkpoints.audit import read_checkpoint
-from tests.integration.trainer_sdk.test_session import LIMIT_S, environment_alone
+from tests.harness.lone_script import LIMIT_S, environment_alone
 
 pytestmark = pytest.mark.torch
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.trainer_sdk.test_session import run_alone
+from tests.harness.lone_script import run_alone
 
 pytestmark = pytest.mark.torch
 PAGE = Path(__file__).parents[3] / "docs" / "pytorch.md"

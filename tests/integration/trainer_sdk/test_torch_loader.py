@@ -3,7 +3,7 @@
 import pytest
 
 from tests.harness.job_processes import PROGRAMS
-from tests.integration.trainer_sdk.test_session import run_alone
+from tests.harness.lone_script import run_alone
 
 pytestmark = pytest.mark.torch
 
