@@ -81,12 +81,13 @@ lint: $(STAMP) ## format, lint, types, import contracts, class names, commit mes
 cluster-tools: $(STAMP) ## build Kubernetes, KWOK, helm and Prometheus for the tests (twelve minutes, once; ARGS=--trim)
 	@$(BIN)/python -m tests.cluster.build $(filter --trim --nodes,$(ARGS))
 
-# Without ARGS all tests run, in parts beside one another; with ARGS it is one pytest process, which takes any of its options.
+# Without ARGS all tests and lint run beside one another; with ARGS it is lint, then one pytest process, which takes any
+# of its options.
 QUICK ?=
 LEFT_OUT := LEFT OUT (QUICK=1): every test on a real Kubernetes control plane. A change needs 'make test' without QUICK.
 
 .PHONY: test
-test: lint etcd $(if $(QUICK),,cluster-tools) ## everything a change must pass (ARGS="-k planner"; QUICK=1: no cluster)
+test: $(if $(ARGS),lint) etcd $(if $(QUICK),,cluster-tools) ## everything a change must pass (ARGS="-k planner"; QUICK=1: no cluster)
 	@$(if $(QUICK),echo "$(LEFT_OUT)")
 	@$(if $(ARGS),$(BIN)/pytest $(if $(QUICK),-m "not cluster") $(ARGS),$(BIN)/python -m tests.side_by_side $(if $(QUICK),--quick))
 	@$(if $(QUICK),echo "$(LEFT_OUT)")

@@ -1,8 +1,9 @@
-"""Every test, in parts that run beside one another: `make test` is `python -m tests.side_by_side [--quick]`.
+"""Every test and `make lint`, beside one another: `make test` is `python -m tests.side_by_side [--quick]`.
 
 Tests of the cluster and of processes mostly wait; unit tests, properties and the protocol compute.  Each part is a
 pytest process: the parts that wait share the machine, those that compute give way to them (their priority is lower),
-since they measure real time.  Every test is in one part, whatever its folder and marks: see `parts`.
+since they measure real time.  Every test is in one part, whatever its folder and marks: see `parts`.  `make lint` is
+one more that computes.
 
 At the end each part says which of its files and tests took longest, and how much CPU time it used: the run as a whole
 has a budget (docs/testing.md).
@@ -75,6 +76,12 @@ def parts(*, is_quick: bool) -> tuple[Part, ...]:
         Part(name="protocol", command=(*others, OF_PROTOCOL), gives_way=True),
         Part(name="computing", command=(*others, *_without((*OF_PROCESSES, OF_PROTOCOL)), "tests"), gives_way=True),
     )
+
+
+def lint() -> Part:
+    """As fatal as a test.  What make was told of variables (VENV) is in the environment."""
+    command = (shutil.which("make") or "make", "--no-print-directory", "lint")
+    return Part(name="lint", command=command, gives_way=True)
 
 
 def outside_parts(marked: Iterable[str]) -> list[str]:
@@ -238,7 +245,7 @@ def main() -> int:
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
 
-    return SideBySide(say).run(parts(is_quick=arguments.quick))
+    return SideBySide(say).run((lint(), *parts(is_quick=arguments.quick)))
 
 
 if __name__ == "__main__":

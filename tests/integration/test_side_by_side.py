@@ -12,7 +12,17 @@ from contextlib import contextmanager
 import pytest
 
 from autoscaler.etcd_server.build import CHECKOUT
-from tests.side_by_side import OF_CLUSTER, OF_MEMBERS, OF_PROCESSES, OF_PROTOCOL, Part, SideBySide, outside_parts, parts
+from tests.side_by_side import (
+    OF_CLUSTER,
+    OF_MEMBERS,
+    OF_PROCESSES,
+    OF_PROTOCOL,
+    Part,
+    SideBySide,
+    lint,
+    outside_parts,
+    parts,
+)
 from tests.slowest import MARK, busiest_lines, slowest_lines
 
 DEADLINE_S = 100.0
@@ -217,6 +227,24 @@ def test_every_test_is_in_one_part(pytestconfig):
     folders = (*OF_CLUSTER, *OF_MEMBERS, *OF_PROCESSES, OF_PROTOCOL)
     assert all((pytestconfig.rootpath / folder).is_dir() for folder in folders)
     assert all(folder.startswith("tests/integration/") for folder in OF_MEMBERS)
+
+
+def would_run(*command):
+    """The commands of this call of make, which is told nothing by the make that these tests run under."""
+    told = ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "ARGS", "QUICK")
+    environment = {name: value for name, value in os.environ.items() if name not in told}
+    return subprocess.run(
+        [*command, "-n"], cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_lint_runs_beside_the_tests():
+    """`make test` no longer waits for it, so it must be a part; with ARGS it comes first."""
+    assert all(what in would_run(*lint().command) for what in ("/ruff check .", "/mypy"))
+    assert "/mypy" in would_run("make", "test", "ARGS=-x")
+    shown = would_run("make", "test")
+    assert "tests.side_by_side" in shown
+    assert "/mypy" not in shown
 
 
 def test_a_test_of_the_cluster_outside_its_folders_is_refused():
