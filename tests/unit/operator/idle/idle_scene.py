@@ -22,6 +22,8 @@ from tests.unit.planner.setups import job, node, shape
 START_S = 1_800_000_000.0
 OFFSET_S = -START_S + 5_000.0  # the cluster's clock is no Unix time
 ACT = replace(NO_GATES, idle_reclaim=ReclaimMode.ACT, idle_notice_s=300.0)
+NOTICE_S = ACT.idle_notice_s
+AGREED, NO_MINIMUM = {"edl.dev/idle-reclaim": "30m"}, {"edl.dev/idle-min-replicas": "0"}
 
 
 class Cache:
@@ -198,3 +200,18 @@ class IdleScene:
 
     def said(self, reason):
         return [name for told, name, _ in self.events.said if told == reason]
+
+
+async def scene_of(*, owner=None, reclaim="30m", **words):
+    """`alice` and `bob` hold two GPUs each and agreed to 30 minutes; a gang waits for two."""
+    scene = IdleScene(**words)
+    for name in ("alice", "bob"):
+        await scene.add(name, {} if reclaim is None else {"edl.dev/idle-reclaim": reclaim}, owner=owner)
+    return scene
+
+
+async def pass_time(scene, seconds, *, step_s=20.0, **report):
+    """Reports keep coming, and the operator looks in each step."""
+    for _ in range(int(seconds / step_s)):
+        scene.report(**report)
+        await scene.tick(step_s)

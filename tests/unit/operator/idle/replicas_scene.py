@@ -4,9 +4,7 @@ from autoscaler.clusters.kubernetes.api.api_port import Subresource
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, STATEFUL_SETS
 from autoscaler.clusters.kubernetes.objects.labels import DELETION_COST, FORMER_COST
 from autoscaler.operator.idle.deletion_costs import LOWEST_COST
-from tests.unit.operator.idle.idle_scene import ACT, IdleScene
-
-NOTICE_S = ACT.idle_notice_s
+from tests.unit.operator.idle.idle_scene import NOTICE_S, IdleScene
 
 
 class Replicas:

@@ -5,12 +5,21 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, POD_AUTOSCALERS
-from autoscaler.domain import Pod, PodPhase, Role, Tier
+from autoscaler.domain import Pod, PodPhase, Resources, Role, Shape, Tier
 from autoscaler.domain.gpu_reports import KEPT_S, NO_REPORTS, GpuReport, GpuVerdict, NodeGpuReport
 from autoscaler.gpus.pod_uses import GpuUses
-from autoscaler.operator.idle.gpu_use import ASKED_AFTER_S, MOST_ASKED, nodes_to_ask
+from autoscaler.jobs.trainer_ledger import Device
+from autoscaler.operator.idle.consent import Consent
+from autoscaler.operator.idle.gpu_use import (
+    ASKED_AFTER_S,
+    LOW_FOR_S,
+    MOST_ASKED,
+    devices_of,
+    idle_pods_of,
+    nodes_to_ask,
+)
 from tests.unit.clusters.memory_cluster import MemoryCluster
-from tests.unit.operator.idle.idle_scene import START_S, IdleScene
+from tests.unit.operator.idle.idle_scene import OFFSET_S, START_S, IdleScene
 from tests.unit.planner.setups import job, node, shape
 
 
@@ -81,3 +90,85 @@ async def test_autoscalers_are_looked_at_once_for_all_pods():
     scene.objects._cache.objects = lambda kind: looked.append(kind) or objects(kind)
     assert [scene.objects.scaler(DEPLOYMENTS, "nb", name) for name in ("web", "api")] == ["web-hpa", ""]
     assert POD_AUTOSCALERS not in looked
+
+
+def test_a_report_of_another_node_says_nothing_of_a_pod():
+    """An old report of a node that is gone still names a pod that was created again elsewhere."""
+    scene = IdleScene()
+    low = GpuReport(uuid="u", model="H100", verdict=GpuVerdict.HELD, low_since_s=START_S - 7_200, pods=("nb/alice",))
+    elsewhere = NodeGpuReport(node="m", gpus=(low,), reported_at_s=START_S)
+    here = NodeGpuReport(node="n", gpus=(), reported_at_s=START_S)
+    pod = Pod(
+        name="nb/alice",
+        role=Role.EXTERNAL,
+        tier=Tier.EXTERNAL,
+        shape=shape(100, gpu=1),
+        phase=PodPhase.READY,
+        node="n",
+        created_at_s=-1e6,
+    )
+    view = MemoryCluster([node("n", 8_000, gpu=4)], [], pods=[pod]).view()
+    reports = scene.source_reports.changed([elsewhere, here])
+    assert (
+        idle_pods_of(
+            view.pods, GpuUses(reports), START_S, offset_s=OFFSET_S, consent_of=lambda _: Consent(after_s=60.0)
+        )
+        == ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("age_s", "verdict", "device", "asked"),
+    [
+        (0, GpuVerdict.HELD, Device.LOW, ()),
+        (60, GpuVerdict.HELD, Device.LOW, ("n",)),
+        (LOW_FOR_S + 1, GpuVerdict.HELD, Device.UNKNOWN, ("n",)),
+        (0, GpuVerdict.ACTIVE, Device.BUSY, ()),
+        (60, GpuVerdict.ACTIVE, Device.BUSY, ()),
+    ],
+)
+def test_an_old_report_takes_no_excuse_from_a_trainer(age_s, verdict, device, asked):
+    """Its agent may have died before the script began to evaluate; another report is asked for in time."""
+    low_since_s = START_S - 7_200 if verdict is GpuVerdict.HELD else None
+    gpu = GpuReport(uuid="u", model="H100", verdict=verdict, low_since_s=low_since_s, pods=("gang-trainer-0",))
+    reports = IdleScene().source_reports.changed([NodeGpuReport(node="n", gpus=(gpu,), reported_at_s=START_S - age_s)])
+    trainer = Pod(
+        name="gang-trainer-0",
+        role=Role.TRAINER,
+        tier=Tier.CORE,
+        job="gang",
+        shape=shape(100, gpu=1),
+        phase=PodPhase.READY,
+        node="n",
+    )
+    cluster = MemoryCluster([node("n", 8_000, gpu=4)], [job("gang", gpu=1)], pods=[trainer])
+    assert devices_of(cluster.view(), GpuUses(reports), START_S) == {"gang-trainer-0": device}
+    assert nodes_to_ask(cluster.view(), GpuUses(reports), START_S) == asked
+
+
+@pytest.mark.parametrize(
+    ("asks", "verdict", "device"),
+    [
+        ({"nvidia.com/mig-1g.10gb": 1}, GpuVerdict.HELD, Device.LOW),
+        ({"nvidia.com/mig-1g.10gb": 1}, GpuVerdict.ACTIVE, Device.BUSY),
+        ({"nvidia.com/mig-1g.10gb": 2}, GpuVerdict.HELD, Device.BUSY),  # one of them is not in the report
+        ({}, GpuVerdict.HELD, Device.UNKNOWN),  # by a claim: there may be others
+        ({}, GpuVerdict.ACTIVE, Device.BUSY),
+    ],
+)
+def test_a_trainer_with_parts_of_gpus_or_with_claims_is_known_by_the_report(asks, verdict, device):
+    """Whole GPUs are not the only ones that compute."""
+    low_since_s = START_S - 7_200 if verdict is GpuVerdict.HELD else None
+    gpu = GpuReport(uuid="u", model="H100", verdict=verdict, low_since_s=low_since_s, pods=("gang-trainer-0",))
+    reports = IdleScene().source_reports.changed([NodeGpuReport(node="n", gpus=(gpu,), reported_at_s=START_S)])
+    trainer = Pod(
+        name="gang-trainer-0",
+        role=Role.TRAINER,
+        tier=Tier.CORE,
+        job="gang",
+        shape=Shape(requests=Resources(cpu_milli=100, extended=tuple(asks.items()))),
+        phase=PodPhase.READY,
+        node="n",
+    )
+    cluster = MemoryCluster([node("n", 8_000, gpu=4)], [job("gang", gpu=1)], pods=[trainer])
+    assert devices_of(cluster.view(), GpuUses(reports), START_S) == {"gang-trainer-0": device}

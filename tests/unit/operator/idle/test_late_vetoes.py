@@ -4,16 +4,9 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.api_port import Subresource
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVICTIONS, NAMESPACES, PODS, STATEFUL_SETS
-from tests.unit.operator.idle.idle_scene import ACT, IdleScene
+from tests.unit.operator.idle.idle_scene import NOTICE_S, IdleScene, pass_time
 
-NOTICE_S = ACT.idle_notice_s
 AGREED = {"edl.dev/idle-reclaim": "30m", "edl.dev/idle-min-replicas": "0"}
-
-
-async def pass_time(scene, seconds, *, step_s=20.0, **report):
-    for _ in range(int(seconds / step_s)):
-        scene.report(**report)
-        await scene.tick(step_s)
 
 
 def keep_before(scene, does):

@@ -4,15 +4,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import NAMESPACES, STATEFUL_SETS
 from autoscaler.errors import ClusterError
-from tests.unit.operator.idle.idle_scene import ACT, IdleScene
-
-NOTICE_S = ACT.idle_notice_s
-
-
-async def pass_time(scene, seconds, *, step_s=20.0, **report):
-    for _ in range(int(seconds / step_s)):
-        scene.report(**report)
-        await scene.tick(step_s)
+from tests.unit.operator.idle.idle_scene import NOTICE_S, IdleScene, pass_time
 
 
 async def scene_of(reclaim="30m", **words):

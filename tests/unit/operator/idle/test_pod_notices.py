@@ -8,20 +8,13 @@ from autoscaler.clusters.kubernetes.api.kinds import EVENTS
 from autoscaler.domain import ReclaimMode
 from autoscaler.errors import ClusterError
 from autoscaler.operator.store.event_recorder import BURST, MOST_QUEUED, EventRecorder, JobEvent, UnreadJob
-from tests.unit.operator.idle.idle_scene import ACT, IdleScene
+from tests.unit.operator.idle.idle_scene import ACT, NOTICE_S, IdleScene, pass_time
 
-NOTICE_S = ACT.idle_notice_s
 AGREED = {"edl.dev/idle-reclaim": "30m"}
 
 
 def recorder_of(scene):
     return EventRecorder(scene.api, identity="op", wall_s=lambda: scene.now_unix_s, errors=scene.errors)
-
-
-async def pass_time(scene, seconds, *, step_s=20.0, **report):
-    for _ in range(int(seconds / step_s)):
-        scene.report(**report)
-        await scene.tick(step_s)
 
 
 def reasons_at(scene, name):

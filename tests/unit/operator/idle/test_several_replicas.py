@@ -8,7 +8,8 @@ from autoscaler.clusters.kubernetes.objects.labels import DELETION_COST
 from autoscaler.errors import ClusterError
 from autoscaler.operator.idle.deletion_costs import LOWEST_COST, SETTLES_S
 from autoscaler.operator.idle.owner_scaling import LONGEST_TRY_S
-from tests.unit.operator.idle.replicas_scene import NOTICE_S, deployment, replicas_of
+from tests.unit.operator.idle.idle_scene import NOTICE_S
+from tests.unit.operator.idle.replicas_scene import deployment, replicas_of
 
 
 async def test_of_a_deployment_the_idle_pod_leaves():
