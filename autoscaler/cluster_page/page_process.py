@@ -25,6 +25,7 @@ from autoscaler.cluster_page.cluster_source import ClusterSource, ReadSnapshot
 from autoscaler.cluster_page.pod_keeping import TokenKeeper
 from autoscaler.cluster_page.prometheus_history import PrometheusHistory
 from autoscaler.cluster_page.viewer_access import ViewerAccess
+from autoscaler.clusters.kubernetes.api.clock_skew import ServerClock
 from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
 from autoscaler.clusters.kubernetes.api.http_client import connect, connect_as
 from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
@@ -76,7 +77,8 @@ async def run_page_process(settings: PageProcessSettings, read_snapshot: ReadSna
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
-        api = await connect(settings.kubeconfig, trimmers=TRIMMERS)
+        clock = ServerClock(time.time, steady_clock=time.monotonic)
+        api = await connect(settings.kubeconfig, trimmers=TRIMMERS, report_skew=clock.set_ahead)
         stack.push_async_callback(api.close)
         viewers = await stack.enter_async_context(ViewerAccess(api, clock=time.monotonic, audiences=settings.audiences))
         source = ClusterSource(api, title=settings.title, read_snapshot=read_snapshot, namespaces=settings.namespaces)
@@ -88,7 +90,7 @@ async def run_page_process(settings: PageProcessSettings, read_snapshot: ReadSna
         shown = PageSettings(
             hosts=settings.hosts | LOOPBACK_HOSTS, plans_unasked=False, explains_jobs=settings.policy is not None
         )
-        page = PageApp(source, access, shown, history=history, keeper=_make_keeper(settings, viewers))
+        page = PageApp(source, access, shown, history=history, keeper=_make_keeper(settings, viewers, clock))
         encryption = None if settings.certificate is None else _Encryption(settings)
         probes = _listen("--probes", settings.probes)
         await stack.enter_async_context(serving(probes, _probes(source, page)))
@@ -117,12 +119,14 @@ def _listen(option: str, address: tuple[str, int]) -> socket.socket:
         raise InvalidSpecError(option, problem, "name another address") from None
 
 
-def _make_keeper(settings: PageProcessSettings, viewers: ViewerAccess) -> TokenKeeper | None:
+def _make_keeper(settings: PageProcessSettings, viewers: ViewerAccess, clock: ServerClock) -> TokenKeeper | None:
     """None where viewers' tokens are for this page and not for the API server, which would not take them."""
     if settings.audiences:
         return None
     policy = ConnectionPolicy(attempts=1)
-    return TokenKeeper(viewers, lambda token: connect_as(token, settings.kubeconfig, policy=policy))
+    return TokenKeeper(
+        viewers, lambda token: connect_as(token, settings.kubeconfig, policy=policy), server_now_s=clock.now_s
+    )
 
 
 def _probes(source: ClusterSource, page: PageApp) -> Mapping[str, Callable[[], Page]]:

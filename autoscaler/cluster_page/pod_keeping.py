@@ -6,7 +6,6 @@ else.  `OwnKeeper` is that of `edl page`, whose process is the viewer's.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -39,11 +38,9 @@ ConnectAs = Callable[[str], Awaitable[ClosingApi]]
 
 
 class TokenKeeper:
-    """Keeps pods under the viewer's token.  `server_now_s`: Unix time; a node's clock is the cluster's."""
+    """Keeps pods under the viewer's token.  `server_now_s`: Unix time by the API server's clock (`ServerClock`)."""
 
-    def __init__(
-        self, viewers: ViewerAccess, connect_as: ConnectAs, *, server_now_s: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, viewers: ViewerAccess, connect_as: ConnectAs, *, server_now_s: Callable[[], float]) -> None:
         self._viewers = viewers
         self._connect_as = connect_as
         self._server_now_s = server_now_s

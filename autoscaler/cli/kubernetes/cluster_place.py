@@ -67,7 +67,7 @@ def open_cluster(
     from autoscaler.clusters.kubernetes.api.http_client import connect  # noqa: PLC0415 - with it
 
     policy = ConnectionPolicy(attempts=2, budget_s=5.0)
-    target, clock = find_cluster(kubeconfig, context, namespace), ServerClock(time.time)
+    target, clock = find_cluster(kubeconfig, context, namespace), ServerClock(time.time, steady_clock=time.monotonic)
     with asyncio.Runner() as runner:
         try:
             api = runner.run(

@@ -66,7 +66,8 @@ async def _serve(target: ClusterTarget, shown: ShownNamespaces, port: int) -> No
 @asynccontextmanager
 async def own_connection(target: ClusterTarget) -> AsyncIterator[tuple[Api, OwnKeeper]]:
     """A client with the user's credentials, and the keeper of pods, by the server's clock.  Raises ClusterError."""
-    policy, clock = ConnectionPolicy(attempts=2, budget_s=5.0), ServerClock(time.time)
+    policy = ConnectionPolicy(attempts=2, budget_s=5.0)
+    clock = ServerClock(time.time, steady_clock=time.time)  # the monotonic one stands still while a laptop sleeps
     api = await connect(
         target.kubeconfig, context=target.context, policy=policy, trimmers=TRIMMERS, report_skew=clock.set_ahead
     )

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from autoscaler.cluster_page.pod_keeping import OwnKeeper, TokenKeeper
 from autoscaler.cluster_page.viewer_access import AccessLimits, ViewerAccess
+from autoscaler.clusters.kubernetes.api.clock_skew import ServerClock
 from autoscaler.clusters.kubernetes.api.errors import (
     ForbiddenError,
     NotFoundError,
@@ -63,11 +64,11 @@ class Stage:
         self.opened = []
 
     @asynccontextmanager
-    async def keeper(self):
+    async def keeper(self, server_now_s=lambda: NOW_S):
         limits = AccessLimits(pause_after_failure_s=0.01)
         clock = asyncio.get_running_loop().time
         async with ViewerAccess(MemoryApi(self.server), clock=clock, limits=limits) as viewers:
-            yield TokenKeeper(viewers, self.connect_as, server_now_s=lambda: NOW_S)
+            yield TokenKeeper(viewers, self.connect_as, server_now_s=server_now_s)
 
     async def connect_as(self, token):
         self.opened.append(AsUser(self.server, self.users, token))
@@ -100,6 +101,18 @@ async def test_what_the_page_writes_keeps_the_pod_until_then_and_no_longer(stage
         assert stage.consent.holds_at(NOW_S, **long_idle)
     assert [one.token for one in stage.opened] == ["of-alice"] * 2
     assert all(one.is_closed for one in stage.opened)
+
+
+@pytest.mark.parametrize("off_s", [-90_000.0, 90_000.0])
+async def test_a_node_whose_clock_is_off_or_set_keeps_the_pod_for_as_long_as_asked(stage, off_s):
+    """The operator compares with the API server's time: a keep would be over at once, or last for a day."""
+    here = {"unix": NOW_S + off_s}
+    clock = ServerClock(lambda: here["unix"], steady_clock=lambda: 0.0)
+    clock.set_ahead(-off_s)
+    here["unix"] = NOW_S - off_s  # set in between
+    async with stage.keeper(clock.now_s) as keeper:
+        await stage.keep(keeper, for_s=7200.0)
+    assert stage.consent.kept_until_unix_s == NOW_S + 7200
 
 
 async def test_the_form_is_offered_to_those_who_may(stage):

@@ -29,17 +29,19 @@ def clock_ahead_s(date: str, *, sent_s: float, received_s: float) -> float | Non
 class ServerClock:
     """The API server's Unix time, for instants that are compared with its clock.
 
-    Before any response it is that of `unix_clock`.
+    Before any response it is that of `unix_clock`.  From a response on it runs with `steady_clock`: a step of the clock
+    here moves it no further, and the next response measures the skew anew.
     """
 
-    def __init__(self, unix_clock: Callable[[], float]) -> None:
+    def __init__(self, unix_clock: Callable[[], float], *, steady_clock: Callable[[], float]) -> None:
         self._unix_clock = unix_clock
-        self._ahead_s = 0.0
+        self._steady_clock = steady_clock
+        self._offset_s: float | None = None  # from the steady clock to the server's Unix time, once it is known
 
     def set_ahead(self, ahead_s: float) -> None:
         """Take the skew of the newest response (`report_skew` of `http_client.connect`)."""
-        self._ahead_s = ahead_s
+        self._offset_s = self._unix_clock() + ahead_s - self._steady_clock()
 
     def now_s(self) -> float:
         """Unix time of the server, seconds."""
-        return self._unix_clock() + self._ahead_s
+        return self._unix_clock() if self._offset_s is None else self._steady_clock() + self._offset_s

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.clusters.kubernetes.api.clock_skew import clock_ahead_s
+from autoscaler.clusters.kubernetes.api.clock_skew import ServerClock, clock_ahead_s
 
 NOON_S = 1_800_000_000.0
 
@@ -45,3 +45,18 @@ def test_never_more_than_the_true_difference_is_told(ahead_s, before_s, after_s,
 @pytest.mark.parametrize("date", ["", "yesterday", "Sun, 99 Nov 2026 25:00:00 GMT", "\0"])
 def test_what_is_no_date_tells_nothing(date):
     assert clock_ahead_s(date, sent_s=NOON_S, received_s=NOON_S) is None
+
+
+@pytest.mark.parametrize("step_s", [-86_400.0, 0.0, 86_400.0])
+def test_step_of_the_clock_here_moves_no_time_of_the_server(step_s):
+    """Before any response there is only the clock here; after one, an even one counts from it."""
+    here = {"unix": NOON_S, "steady": 50.0}
+    clock = ServerClock(lambda: here["unix"], steady_clock=lambda: here["steady"])
+    assert clock.now_s() == NOON_S
+    clock.set_ahead(30.0)
+    assert clock.now_s() == NOON_S + 30.0
+    here["unix"] += step_s + 10.0
+    here["steady"] += 10.0
+    assert clock.now_s() == NOON_S + 40.0
+    clock.set_ahead(32.0 - step_s)  # the next response shows what the step was
+    assert clock.now_s() == NOON_S + 42.0
