@@ -8,8 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,13 +16,13 @@ from master.api.checkpoints.manifest import Manifest
 from master.api.checkpoints.storage import Storage, open_storage
 from master.api.errors import ContractError, StorageMissingError
 from master.api.host.log_lines import escape_controls
+from master.api.host.progress_lines import ProgressLines
 from trainer_sdk.errors import EdlError, UsageError
 from trainer_sdk.export.saved_checkpoint import SavedCheckpoint, check_files, find_manifest, open_checkpoint
 from trainer_sdk.export.saved_tensors import SavedPart, choose_part
 from trainer_sdk.export.tensor_files import check_folder, check_out, write_folder, write_part
 
 _FAILED, _NOT_FOUND, _REFUSED, _INTERRUPTED = 1, 3, 4, 130
-_PROGRESS_EVERY_S: Final = 2.0
 _MOST_ATTEMPTS: Final = 3
 """Most attempts to read the last checkpoint while its job runs and replaces it."""
 
@@ -147,21 +146,6 @@ def _tensors(part: SavedPart) -> list[dict[str, Any]]:
 def _end(code: int, message: str) -> int:
     print(escape_controls(f"edl: {message}"), file=sys.stderr)  # noqa: T201
     return code
-
-
-class ProgressLines:
-    """Progress of long work on standard error, a line every two seconds."""
-
-    def __init__(self, verb: str, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._verb, self._clock = verb, clock
-        self._printed_s = clock()
-
-    def __call__(self, done: int, total: int) -> None:
-        now_s = self._clock()
-        if now_s - self._printed_s >= _PROGRESS_EVERY_S:
-            self._printed_s = now_s
-            percent = 100 * done // total if total else 100
-            print(f"{self._verb} {done:,} of {total:,} bytes ({percent} %)", file=sys.stderr, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,7 @@ from trainer_sdk.errors import CheckpointError
 from trainer_sdk.export.saved_tensors import MODEL, SavedPart, SavedTensor
 from trainer_sdk.export.stored_arrays import StoredArrays
 from trainer_sdk.group.port import CapturedState
-
-_COMPILED: Final = "_orig_mod"  # name that torch.compile(module) gives the module within the one that it returns
-_STATE_VERSION: Final = 1  # of `trainer_sdk.torch.replica_state`
+from trainer_sdk.replica_description import STATE_VERSION, own_name
 
 
 def replica_parts(file: str, captured: CapturedState, arrays: StoredArrays) -> dict[str, SavedPart]:
@@ -49,9 +47,9 @@ def _encoded_parts(file: str, meta: str) -> dict[str, Any] | None:
         return None  # the script's own text
     if not isinstance(described, dict) or not isinstance(parts := described.get("parts"), dict):
         return None
-    if described.get("version") != _STATE_VERSION:
+    if described.get("version") != STATE_VERSION:
         raise CheckpointError(
-            file, f"holds a state of version {described.get('version')}, this release reads {_STATE_VERSION}"
+            file, f"holds a state of version {described.get('version')}, this release reads {STATE_VERSION}"
         )
     return parts
 
@@ -73,8 +71,7 @@ def _places(encoded: Any, path: str) -> Iterator[tuple[str, str | None]]:
 
 def _join(path: str, key: object) -> str:
     """The path within; names are those of the module that was compiled, as torch's own checkpoints have them."""
-    own = ".".join(step for step in str(key).split(".") if step != _COMPILED)
-    return ".".join(filter(None, (path, own)))
+    return ".".join(filter(None, (path, own_name(str(key)))))
 
 
 def _tensor(arrays: StoredArrays, source: str, dtypes: Mapping[str, str]) -> SavedTensor:

@@ -1,23 +1,11 @@
-"""Names of a module's tensors, the same whether it, or a module within, is compiled.
-
-`torch.compile(module)` returns a module that has the given one within, as `_orig_mod`: all names of its state dict
-begin so.  Checkpoints and layouts have the names of the module that was compiled, so that a run that compiles and one
-that does not share them (ADR 0274).
-"""
+"""A module's tensors by names that are the same whether it, or a module within, is compiled (`replica_description`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
-COMPILED: Final = "_orig_mod"
-
-
-def own_name(name: str) -> str:
-    """The name without what compilation adds to it."""
-    if COMPILED not in name:
-        return name
-    return ".".join(step for step in name.split(".") if step != COMPILED)
+from trainer_sdk.replica_description import COMPILED, own_name
 
 
 def inner_module(module: Any) -> Any:

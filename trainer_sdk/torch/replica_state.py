@@ -20,11 +20,11 @@ from master.api.replica_layout import changed_settings
 from trainer_sdk.errors import UsageError
 from trainer_sdk.group.array_cuts import cut_rows
 from trainer_sdk.group.port import CapturedShard, CapturedState
-from trainer_sdk.torch.module_names import load_state, own_name, state_of
+from trainer_sdk.replica_description import STATE_VERSION, own_name
+from trainer_sdk.torch.module_names import load_state, state_of
 from trainer_sdk.torch.replica_layout import describe_layout
 from trainer_sdk.torch.state_encoding import StateDecoder, StateEncoder
 
-STATE_VERSION: Final = 1
 _OTHER_SETTINGS: Final = (
     "edl: the state that was loaded is of a script with other settings: {}. What was loaded counts, as after torch's "
     "load_state_dict(); set in the loop what is to be another value from now on\n"

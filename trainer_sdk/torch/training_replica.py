@@ -15,10 +15,11 @@ from typing import Any, Final
 import torch
 
 from trainer_sdk.errors import UsageError
+from trainer_sdk.replica_description import own_name
 from trainer_sdk.session import Session
 from trainer_sdk.torch.gradient_buckets import GradientBuckets
 from trainer_sdk.torch.model_buffers import ModelBuffers
-from trainer_sdk.torch.module_names import own_name, parameter_names, state_of
+from trainer_sdk.torch.module_names import parameter_names, state_of
 from trainer_sdk.torch.replica_state import StatefulPart, TorchReplica
 from trainer_sdk.torch.step_gate import StepGate, check_schedules
 from trainer_sdk.torch.tensor_digest import digest_tensors

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Callable
-from typing import Final, TextIO
 
 import click
 
@@ -18,8 +15,7 @@ from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.commands.export import run_exporter
 from autoscaler.cli.exit_codes import CommandError, Exit
 from master.api.host.log_lines import escape_controls
-
-_PROGRESS_EVERY_S: Final = 2.0
+from master.api.host.progress_lines import ProgressLines
 
 
 @click.group()
@@ -105,7 +101,7 @@ def verify(*, checkpoint: str, is_json: bool, selector: PlaceSelector) -> None:
 
     uri = find_uri(checkpoint, selector)
     try:
-        found = verify_folder(open_storage(uri), on_progress=ProgressPrinter(sys.stderr).report)
+        found = verify_folder(open_storage(uri), on_progress=ProgressLines("read"))
     except (ContractError, OSError) as error:
         raise CommandError(Exit.FAILED, f"{uri} cannot be read: {error}") from None
     if found.is_empty:
@@ -117,22 +113,6 @@ def verify(*, checkpoint: str, is_json: bool, selector: PlaceSelector) -> None:
     )
     if not found.is_intact:
         raise CommandError(Exit.FAILED, f"{uri} is damaged")
-
-
-class ProgressPrinter:
-    """Progress lines of a long read, one every two seconds; a short read prints none."""
-
-    def __init__(self, out: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._out, self._clock = out, clock
-        self._reported_s = clock()
-
-    def report(self, read_bytes: int, of_bytes: int) -> None:
-        """Print the progress if the last line is two seconds old."""
-        now_s = self._clock()
-        if now_s - self._reported_s >= _PROGRESS_EVERY_S:
-            self._reported_s = now_s
-            share = 100 * read_bytes // of_bytes if of_bytes else 100
-            print(escape_controls(f"read {read_bytes:,} of {of_bytes:,} bytes ({share} %)"), file=self._out, flush=True)
 
 
 def _read_digest(uri: str, checkpoint: str) -> str:

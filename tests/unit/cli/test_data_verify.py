@@ -1,6 +1,5 @@
 """`edl data verify` reads every byte and says what is whole: in words, as JSON and by its exit code (M11)."""
 
-import io
 import json
 import shutil
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from autoscaler.cli.commands.data import ProgressPrinter, data
+from autoscaler.cli.commands.data import data
 from autoscaler.cli.exit_codes import CommandError
 
 KEPT = Path(__file__).parents[2] / "kept"
@@ -61,12 +60,3 @@ def test_data_files_without_a_manifest_are_no_empty_folder(folder):
     assert (code, "unnamed      1 data files" in said) == (1, True)
     next(folder.glob("cut-*")).unlink()
     assert verify(folder)[0] == 3
-
-
-def test_long_reading_is_told_on_its_way():
-    """Every two seconds, and nothing of what takes less."""
-    out, clock = io.StringIO(), iter([0.0, 1.9, 2.0, 3.0])
-    progress = ProgressPrinter(out, clock=lambda: next(clock))
-    for read in (10, 25, 30):
-        progress.report(read, 100)
-    assert out.getvalue() == "read 25 of 100 bytes (25 %)\n"

@@ -290,12 +290,3 @@ def test_a_checkpoint_that_its_job_replaces_meanwhile_is_read_again(folder, tmp_
 
     monkeypatch.setattr(export_main, "check_files", replace_once)
     assert "step         6 " in run(capsys, folder.uri, tmp_path / "model.npz")
-
-
-def test_long_work_is_told_on_its_way(capsys):
-    """A line every two seconds on standard error; short work prints none."""
-    clock = iter([0.0, 1.9, 2.0, 3.0])
-    progress = export_main.ProgressLines("read", clock=lambda: next(clock))
-    for done in (10, 25, 30):
-        progress(done, 100)
-    assert capsys.readouterr().err == "read 25 of 100 bytes (25 %)\n"
