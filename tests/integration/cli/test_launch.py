@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -78,145 +79,140 @@ def folder(tmp_path):
     return tmp_path
 
 
-def start(folder, *words, options=SHARDING, environment=None):
-    """`edl launch` in another process, and the folder of its run."""
-    argv = [EDL, "launch", *options, *words]
+@pytest.fixture
+def hold(folder):
+    """Scripts that are given this file train on until it is gone."""
+    (file := folder / "hold").touch()
+    return file
+
+
+@pytest.fixture
+def count(folder):
+    """A script with a replica, which counts how often each record was trained."""
+    (folder / "count.py").write_text(COUNT)
+
+
+@contextmanager
+def launched(folder, *words, options=SHARDING, environment=None):
+    """`edl launch` in another process, and the folder of its run; it is killed at the end of the context."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     variables = os.environ | (environment or {})
-    process = subprocess.Popen(
-        argv, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    with subprocess.Popen([EDL, "launch", *options, *words], cwd=folder, env=variables, **pipes) as process:
+        try:
+            line = process.stdout.readline()
+            assert line.startswith("run folder: "), line + process.stdout.read()
+            run = RunFolder(root=Path(line.removeprefix("run folder: ").strip()))
+            wait_until(run.is_live, "the control socket")
+            yield process, run.root
+        finally:
+            process.kill()
+
+
+def end(process, code=0):
+    """What the launch has printed; it must end with this exit code."""
+    out, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == code, out
+    return out
+
+
+def run_to_end(folder, *words, command="launch", options=FAST, environment=None, code=0):
+    """What the command has printed; it must end with this exit code."""
+    argv, variables = [EDL, command, *options, *words], os.environ | (environment or {})
+    done = subprocess.run(
+        argv, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=DEADLINE_S
     )
-    line = process.stdout.readline()
-    assert line.startswith("run folder: "), line + process.stdout.read()
-    run = RunFolder(root=Path(line.removeprefix("run folder: ").strip()))
-    wait_until(run.is_live, "the control socket")
-    return process, run.root
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
 
 
-def test_a_script_is_launched_resized_and_ends(folder):
+def logs_of(run, job):
+    """Lines of each trainer that the run had."""
+    return [log.read_text().splitlines() for log in (run / "logs").glob(f"{job}-trainer-*.log")]
+
+
+def test_a_script_is_launched_resized_and_ends(folder, hold):
     """The numbers of all trainers together are those of the whole data set, each once."""
-    hold = folder / "hold"
-    hold.touch()
-    process, run = start(folder, "--trainers", "1:3", "train.py", "--hold", str(hold))
-    try:
+    with launched(folder, "--trainers", "1:3", "train.py", "--hold", str(hold)) as (process, run):
         wait_until(lambda: ready_trainers(run, "train") == 3, "growth into the machine")
         edl("scale", "tj/train", "--trainers", "2", run=run)
         wait_until(lambda: ready_trainers(run, "train") == 2, "the size that was asked for")
         hold.unlink()
-        out, _ = process.communicate(timeout=DEADLINE_S)
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == 0, out
+        out = end(process)
     assert "tj/train: Completed" in out
-    ended = [
-        line.split() for log in (run / "logs").glob("train-trainer-*.log") for line in log.read_text().splitlines()
-    ]
-    totals = [words for words in ended if words[:1] == ["total"]]
+    totals = [words for lines in logs_of(run, "train") for words in map(str.split, lines) if words[:1] == ["total"]]
     assert sum(int(words[1]) for words in totals) == sum(range(200))
     assert {words[2] for words in totals} == {"7"}
 
 
 def test_what_a_dry_run_prints_is_run_by_edl_run(folder):
-    job = subprocess.run(
-        [EDL, "launch", "--dry-run", "--no-group", "--cpu", "250m", "--env", "LEVEL=7", "train.py"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=DEADLINE_S,
-    ).stdout
-    (folder / "job.yaml").write_text(job)
+    options = ("--dry-run", "--no-group", "--cpu", "250m", "--env", "LEVEL=7")
+    (folder / "job.yaml").write_text(run_to_end(folder, "train.py", options=options))
     assert "tj/train is valid" in edl("validate", str(folder / "job.yaml"))
-    argv = [EDL, "run", "--no-etcd", "--no-view", "job.yaml"]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
-    assert done.returncode == 0, done.stdout
-    assert "tj/train: Completed" in done.stdout
-
-
-def run_to_end(folder, *words):
-    argv = [EDL, "launch", *FAST, *words]
-    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    out = run_to_end(folder, "job.yaml", command="run", options=("--no-etcd", "--no-view"))
+    assert "tj/train: Completed" in out
 
 
 def compared(run):
     return json.loads(edl("data", "audit", "tj/count", "--replicas", "--json", run=run))
 
 
-def test_a_group_grows_and_every_trainer_holds_the_model(folder):
+@pytest.mark.usefixtures("count")
+def test_a_group_grows_and_every_trainer_holds_the_model(folder, hold):
     """All trainers of the end have the same replica, in which each epoch trained each record once; the batch is the
     launch's.  Meanwhile they compare their replicas on request.
     """
-    (folder / "count.py").write_text(COUNT)
-    (hold := folder / "hold").touch()
     words = ("--sizes", "1,3", "--global-batch", "50", "count.py", str(hold))
-    process, run = start(folder, *words, options=FAST)
-    try:
+    with launched(folder, *words, options=FAST) as (process, run):
         wait_until(lambda: ready_trainers(run, "count") == 3, "growth into the machine")
         wait_until(lambda: compared(run)["trainers"] == 3, "a comparison by all")
         fresh = compared(run)
         hold.unlink()
-        out, _ = process.communicate(timeout=DEADLINE_S)
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == 0, out
+        end(process)
     assert fresh["is_fresh"]
     assert fresh["digest"]
     assert fresh["problem"] == ""
-    ended = [log.read_text().splitlines()[-1] for log in (run / "logs").glob("count-trainer-*.log")]
+    ended = [lines[-1] for lines in logs_of(run, "count")]
     assert len(ended) == 3
     assert all(line.startswith("counts 100 sizes") and line.endswith("3") for line in ended), ended
 
 
+@pytest.mark.usefixtures("count")
 def test_a_job_that_begins_where_another_ended_grows_and_trains_what_is_left(folder):
     """With more epochs the folder's last checkpoint is no end of this job."""
-    (folder / "count.py").write_text(COUNT)
     words = ("--sizes", "1,3", "--global-batch", "50", "--checkpoint", "kept", "--env", "EPOCHS", "count.py")
-    argv = [EDL, "launch", *FAST, *words, "hold"]
-    few = {**os.environ, "EPOCHS": "2"}
-    done = subprocess.run(argv, cwd=folder, env=few, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
-    assert done.returncode == 0, done.stdout
+    run_to_end(folder, *words, "hold", environment={"EPOCHS": "2"})
     (hold := folder / "hold").touch()
-    process, run = start(folder, *words, str(hold), options=FAST, environment={"EPOCHS": "100"})
-    try:
+    with launched(folder, *words, str(hold), options=FAST, environment={"EPOCHS": "100"}) as (process, run):
         wait_until(lambda: ready_trainers(run, "count") == 3, "growth into the machine")
         hold.unlink()
-        out, _ = process.communicate(timeout=DEADLINE_S)
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == 0, out
-    ended = [log.read_text().splitlines()[-1] for log in (run / "logs").glob("count-trainer-*.log")]
+        end(process)
+    ended = [lines[-1] for lines in logs_of(run, "count")]
     assert ended
     assert all(line.startswith("counts 100 sizes") for line in ended), ended
 
 
 def test_a_script_that_shares_out_data_is_told_how_it_is_launched(folder):
     """Its job is a group by default, in which nobody hands out shards."""
-    done = run_to_end(folder, "--max-restarts", "0", "train.py")
-    assert done.returncode == 1, done.stdout
-    assert "UsageError: group: this script asks for shards" in done.stdout
-    assert "edl launch --no-group" in done.stdout
+    out = run_to_end(folder, "--max-restarts", "0", "train.py", code=1)
+    assert "UsageError: group: this script asks for shards" in out
+    assert "edl launch --no-group" in out
 
 
 @pytest.mark.parametrize(("kind", "page"), [((), "docs/pytorch.md"), (("--no-group",), "docs/guide.md")])
 def test_script_that_does_not_use_edl_is_run_once_and_told_what_it_lacks(folder, kind, page):
     """It ends well each time, so a repeated start would only train everything again."""
     (folder / "plain.py").write_text('open("starts", "a").write("started\\n"); print("loss 0.1", flush=True)\n')
-    done = run_to_end(folder, "--trainers", "1", *kind, "plain.py")
-    assert done.returncode == 1, done.stdout
-    assert "exited with code 0, and opened no session with its job: the script does not use EDL" in done.stdout
-    assert page in done.stdout
-    assert "loss 0.1" in done.stdout, "the last lines of its log"
+    out = run_to_end(folder, "--trainers", "1", *kind, "plain.py", code=1)
+    assert "exited with code 0, and opened no session with its job: the script does not use EDL" in out
+    assert page in out
+    assert "loss 0.1" in out, "the last lines of its log"
     assert (folder / "starts").read_text().splitlines() == ["started"]
 
 
 def test_values_of_variables_are_in_no_file_of_the_run(folder):
     """Trainers have them; what describes the run has the names alone, whichever way they were given."""
     value = uuid.uuid4().hex
-    words = ("--no-group", "--env", f"API_TOKEN={value}", f"--env=OTHER={value}", "train.py")
-    done = run_to_end(folder, *words)
-    assert done.returncode == 0, done.stdout
+    run_to_end(folder, "--no-group", "--env", f"API_TOKEN={value}", f"--env=OTHER={value}", "train.py")
     (run,) = (folder / "runs").iterdir()
     described = json.loads((run / "run.json").read_text())
     assert described["command"][-4:] == ["--env", "API_TOKEN", "--env=OTHER", "train.py"]
@@ -225,36 +221,26 @@ def test_values_of_variables_are_in_no_file_of_the_run(folder):
 
 
 def test_the_traceback_of_a_script_that_fails_is_shown(folder):
-    argv = [EDL, "launch", *SHARDING, "--max-restarts", "0", "train.py", "--fails"]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
-    assert done.returncode == 1, done.stdout
-    assert "ValueError: the loss is not a number" in done.stdout
-    assert "tj/train: Failed" in done.stdout
+    out = run_to_end(folder, "--max-restarts", "0", "train.py", "--fails", options=SHARDING, code=1)
+    assert "ValueError: the loss is not a number" in out
+    assert "tj/train: Failed" in out
 
 
 def test_a_script_that_fails_after_the_end_is_told_by_the_exit_code(folder):
     """Training is complete, and what the script was to do with it is missing."""
     (folder / "late.py").write_text(f"{TRAIN}\nraise ValueError('the model was not sent')\n")
-    done = run_to_end(folder, "--no-group", "--trainers", "1", "late.py")
-    assert done.returncode == 1, done.stdout
-    assert "tj/late: Completed: every sample was trained and committed" in done.stdout
-    assert "after the end trainer late-trainer-0 exited with code 1" in done.stdout
-    assert "ValueError: the model was not sent" in done.stdout
+    out = run_to_end(folder, "--trainers", "1", "late.py", options=SHARDING, code=1)
+    assert "tj/late: Completed: every sample was trained and committed" in out
+    assert "after the end trainer late-trainer-0 exited with code 1" in out
+    assert "ValueError: the model was not sent" in out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_the_job_in_order(folder, number):
-    hold = folder / "hold"
-    hold.touch()
-    process, run = start(folder, "--trainers", "2", "train.py", "--hold", str(hold))
-    try:
+def test_ctrl_c_ends_the_job_in_order(folder, hold, number):
+    with launched(folder, "--trainers", "2", "train.py", "--hold", str(hold)) as (process, run):
         wait_until(lambda: ready_trainers(run, "train") == 2, "both trainers")
         process.send_signal(number)
-        out, _ = process.communicate(timeout=DEADLINE_S)
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == 130, out
+        end(process, code=130)
     assert json.loads((run / "run.json").read_text())["jobs"] == {"train": "Running"}
 
 
