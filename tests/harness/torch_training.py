@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 import torch
 
+from master.api.positions import PositionSet
 from tests.harness.device_of_tests import device_of_tests
 from tests.harness.thread_group import ThreadSession, run_threads
 from trainer_sdk import torch as edl_torch
+from trainer_sdk.record_order import RecordOrder
 
 nn = torch.nn
 DEVICE = device_of_tests()
@@ -138,3 +140,35 @@ def assert_close(state, other):
         torch.testing.assert_close(
             value, other[name], rtol=1e-8, atol=1e-10, msg=lambda text, name=name: f"{name} {text}"
         )
+
+
+def plain(dataset, *, per_epoch=None, **options):
+    """A plain script on the global batches, in the order of the job: no line of EDL."""
+    script, records, order = Script(**options), Records(dataset.size), RecordOrder(dataset)
+    for epoch in range(dataset.epochs):
+        for begin in range(0, dataset.size, dataset.batch_size):
+            end = min(begin + dataset.batch_size, dataset.size)
+            positions = PositionSet.span(epoch * dataset.size + begin, epoch * dataset.size + end)
+            chosen = order.records(positions)
+            x, y = records.x[chosen].to(DEVICE), records.y[chosen].to(DEVICE)
+            loss = torch.nn.functional.cross_entropy(script.model(x), y)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(script.model.parameters(), 0.5)
+            script.update()
+        if per_epoch:
+            per_epoch(script)
+    return script
+
+
+class Same(Script):
+    """All ranks begin with the same weights, as from one seed or one file."""
+
+    def __init__(self, rank, **options):
+        super().__init__(0, **options)
+
+
+class WithoutNorm(Same):
+    """Batch normalisation makes the loss depend on the division into micro-batches, as in DDP."""
+
+    def __init__(self, rank):
+        super().__init__(rank, has_norm=False)

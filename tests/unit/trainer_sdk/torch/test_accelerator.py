@@ -20,7 +20,15 @@ from tests.harness.deferred_device import can_be_built  # noqa: E402
 
 pytestmark = pytest.mark.timeout(900)
 HERE = Path(__file__).parent
-ON_THE_DEVICE = ("test_gradient_buckets.py", "test_model_buffers.py", "test_group_training.py", "device_cases.py")
+ON_THE_DEVICE = (
+    "test_gradient_buckets.py",
+    "test_model_buffers.py",
+    "test_group_training.py",
+    "test_group_reading.py",
+    "test_group_epochs.py",
+    "test_loop_misuse.py",
+    "device_cases.py",
+)
 GPU_LEFT_OUT = "LEFT OUT: no GPU here; `python -m tests.gpu` where there is one"
 COMPILER_LEFT_OUT = "LEFT OUT: no g++ or ninja to build a device with"
 
