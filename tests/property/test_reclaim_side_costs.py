@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from autoscaler.domain import Cause, Role
 from autoscaler.planner import Memo
-from autoscaler.planner.phases.p3_side_costs import side_costs_of
+from autoscaler.planner.phases.p3_side_costs import JobFigures, side_costs_of
 from autoscaler.planner.placement.fewest_trainers import FewestTrainers
 from autoscaler.planner.placement.reclaimable import NOBODY, reclaimable_for
 from autoscaler.planner.placement.victims import candidates, capacity_on, cheapest_victims, fewest_on
+from autoscaler.planner.sharing.step_down import last_step_of, share_below
 from autoscaler.planner.working_copy.ranks import full_rank, shrink
 from tests.property.planner_cases import Driver
 from tests.property.planner_draws import clusters, open_policies, stories
@@ -39,6 +40,7 @@ def test_bounds_end_the_search_earlier_and_not_elsewhere(cluster, story, policy,
             for left in range(alike, 0, -1):
                 costs = side_costs_of(copy, shape, RANK)
                 costs.begin_want(left)
+                check_figures(copy)
                 bounded = cheapest_victims(copy, shape, RANK, side_cost=costs.of, least_side_cost=costs.least)
                 assert bounded == cheapest_victims(copy, shape, RANK, side_cost=costs.of)
                 if bounded is None:
@@ -47,6 +49,25 @@ def test_bounds_end_the_search_earlier_and_not_elsewhere(cluster, story, policy,
                     shrink(copy, job, pods, Cause.POD)
                 copy.capacity.allocate(bounded.at, shape, now=False)
         copy.roll_back(start)
+
+
+def check_figures(copy):
+    """What was kept of the jobs is what a look at all of them finds."""
+    kept, anew = copy.cache.get(JobFigures, lambda: JobFigures(copy)), JobFigures(copy)
+    richest = {}
+    for job in copy.jobs.values():
+        rich = richest.get(job.spec.priority)
+        if job.spare and (rich is None or share_below(copy, job) > share_below(copy, rich)):
+            richest[job.spec.priority] = job
+    assert kept.richest() == anew.richest() == richest
+    moved = [
+        last_step_of(rich)
+        if (rich := richest.get(job.spec.priority)) and job.spare and job.attained() < share_below(copy, rich)
+        else 0
+        for job in copy.jobs.values()
+    ]
+    assert kept.moved_back_by_one(richest).tolist() == moved
+    assert kept.can_lose_one.tolist() == anew.can_lose_one.tolist()
 
 
 @given(clusters(), stories(), open_policies, st.integers(1, 3))

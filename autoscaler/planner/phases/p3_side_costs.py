@@ -7,13 +7,14 @@ trainer of 5 cores leaves enough for two web pods of 3.
 When a Deployment comes, hundreds of pods ask, and on a full cluster every node could give one trainer for each of them.
 So both parts are known by node before `victims` looks at any (`least`): exactly where one trainer is enough or the
 choice is known (`fewest_trainers`), else by lower bounds. The bound of the second is worked out once for each node, and
-again where the node or what is offered there has changed.
+again where the node or what is offered there has changed. What of each job decides (`JobFigures`) is worked out again
+for those that have given.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from math import inf
 from typing import Final
@@ -37,6 +38,55 @@ CHOICES_BOUNDED: Final = 60
 at as if it wasted nothing."""
 
 
+class JobFigures:
+    """What of each job, by its number, decides side costs; brought up to date for the jobs that changed."""
+
+    def __init__(self, copy: WorkingCopy) -> None:
+        self._copy = copy
+        self.jobs = list(copy.jobs.values())
+        self._numbers = {id(job): number for number, job in enumerate(self.jobs)}
+        self._by_priority: dict[int, list[int]] = {}
+        for number, job in enumerate(self.jobs):
+            self._by_priority.setdefault(job.spec.priority, []).append(number)
+        self._attained = [0] * len(self.jobs)
+        self._below = [-1] * len(self.jobs)  # what one step less would leave; -1: nothing to spare
+        self.can_lose_one = np.zeros(len(self.jobs), dtype=np.bool_)
+        self._seen = len(copy.changed_jobs)
+        self._put(range(len(self.jobs)))
+
+    def update(self) -> None:
+        """Account for the jobs that have changed since the last call."""
+        changed = self._copy.changed_jobs
+        self._put({self._numbers[id(job)] for job in changed[self._seen :]})
+        self._seen = len(changed)
+
+    def _put(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            job = self.jobs[number]
+            self._attained[number] = job.attained()
+            self._below[number] = share_below(self._copy, job) if job.spare else -1
+            self.can_lose_one[number] = is_one_step(job)
+
+    def richest(self) -> dict[int, PlannedJob]:
+        """Return, by priority, the job with something to spare that a step less would leave most; of several the
+        first."""
+        found: dict[int, PlannedJob] = {}
+        for priority, numbers in self._by_priority.items():
+            best = max(numbers, key=self._below.__getitem__)
+            if self._below[best] >= 0:
+                found[priority] = self.jobs[best]
+        return found
+
+    def moved_back_by_one(self, richest: Mapping[int, PlannedJob]) -> IntArray:
+        """Return what fairness moves back if each job, one that has something to spare, gives one trainer."""
+        moved = np.zeros(len(self.jobs), dtype=np.intp)
+        for priority, rich in richest.items():
+            below = self._below[self._numbers[id(rich)]]
+            poor = [at for at in self._by_priority[priority] if self._attained[at] < below and self._below[at] >= 0]
+            moved[poor] = last_step_of(rich)
+        return moved
+
+
 class ReclaimSideCosts:
     """Side costs for the wants of one shape and rank in one plan."""
 
@@ -45,7 +95,8 @@ class ReclaimSideCosts:
         self._requests = copy.capacity.request_amounts(shape)
         self._reclaimable = reclaimable_for(copy, rank, None)
         self._known = FewestTrainers(copy, shape, self._reclaimable)
-        self._richest: dict[int, PlannedJob] = {}
+        self._figures = copy.cache.get(JobFigures, lambda: JobFigures(copy))
+        self._richest: Mapping[int, PlannedJob] = {}  # by priority
         self._alike = 0
         self._waste = np.full(len(copy.capacity), -inf)
         self._known_for = np.zeros(len(copy.capacity), dtype=np.intp)  # so many trainers; 0: not known
@@ -56,12 +107,8 @@ class ReclaimSideCosts:
 
     def begin_want(self, alike: int) -> None:
         """Account for what the last want has changed. `alike`: how many wants are left, this one included."""
-        richest: dict[int, PlannedJob] = {}
-        for job in self._copy.jobs.values():
-            rich = richest.get(job.spec.priority) if job.spare else None
-            if job.spare and (rich is None or share_below(self._copy, job) > share_below(self._copy, rich)):
-                richest[job.spec.priority] = job
-        self._richest = richest
+        self._figures.update()
+        self._richest = self._figures.richest()
         self._known_for[self._most_copies > alike] = 0
         self._alike = alike
 
@@ -75,8 +122,7 @@ class ReclaimSideCosts:
 
     def least(self, nodes: IntArray, fewest: IntArray) -> LeastCosts:
         """Return lower bounds for choices of `fewest` trainers on each node; exact where the choice is known."""
-        jobs, known = self._reclaimable.jobs, self._known
-        moved = np.array([self._moved_back(job, 1) if job.spare else 0 for job in jobs], dtype=np.intp)
+        known, moved = self._known, self._figures.moved_back_by_one(self._richest)
         waste, moved_back, prices = self._costs_of_one(moved)
         is_several = fewest > 1
         several = nodes[is_several]
@@ -121,9 +167,8 @@ class ReclaimSideCosts:
         prices[:, 0] = reclaimable.price_positions[reclaimable.cheapest]
         places, shapes, givers = reclaimable.rows()
         is_doubtful = (places[1:] == places[:-1]) & (givers[1:] == givers[:-1])  # one job, two shapes: which is first?
-        leaves_alone = np.array([is_one_step(job) for job in reclaimable.jobs], dtype=np.bool_)
         units, columns = capacity.amounts_by_shape(), [at for at, amount in enumerate(self._requests) if amount > 0]
-        fits = leaves_alone[givers]
+        fits = self._figures.can_lose_one[givers]
         for column in columns:
             fits &= (capacity.later[column][places] + units[column][shapes] >= self._requests[column]).astype(np.bool_)
         fitting = np.flatnonzero(fits)
