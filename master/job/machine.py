@@ -95,6 +95,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Jo
         scale=ServerScale(target=min(durable.servers or config.servers, config.most_servers)),
         high_water=mark,
         lease_holders=lease_holders,
+        is_end_inherited=durable.head is not None and durable.head.is_complete and not durable.high_water,
         origin=durable.origin,
     )
     turn = Turn(state, now)

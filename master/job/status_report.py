@@ -79,12 +79,12 @@ def status(state: MasterState, now: Instant) -> JobStatus:
 def _phase(state: MasterState) -> JobPhase:
     if state.failed:
         return JobPhase.FAILED
-    if state.is_complete:
+    if state.is_complete and not state.is_end_inherited:
         return JobPhase.SAVING if _may_be_saving(state) else JobPhase.COMPLETE
     if state.stage is not RecoveryStage.SERVING:
         return _BEFORE_SERVING[state.stage]
-    if state.dataset is None:
-        return JobPhase.STARTING
+    if state.dataset is None or state.is_end_inherited:
+        return JobPhase.STARTING  # all is trained, and the script may want more, which is refused
     return JobPhase.TRAINING if state.commit.phase is CommitPhase.IDLE else JobPhase.COMMITTING
 
 

@@ -58,6 +58,7 @@ class MasterState:
     head: Manifest | None = None
     dataset: DatasetRecord | None = None  # as recorded
     pending_declaration: DatasetRecord | None = None  # being recorded
+    is_end_inherited: bool = False  # head, of an earlier start of the job, holds all; no trainer has declared the same
     route: Route | None = None
     backups: Backups | None = None  # beside the route, where buckets have two copies
     writing: DurableWrite | None = None  # the one change of head, lineage or quarantine under way

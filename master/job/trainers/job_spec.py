@@ -1,7 +1,8 @@
 """Declaration of a job: data set and tables.  The first Declare is recorded, and later ones are compared with it.
 
-A refusal names the field and what to do, and nothing starts on it.  Where nothing is declared yet, every process of
-the script would be refused alike: the job fails with the first whose script ends on it (`trainer_loss`).
+A refusal names the field and what to do, and nothing starts on it.  Where nothing is declared yet, or all was trained
+before this start of the job, every process of the script would be refused alike: the job fails with the first whose
+script ends on it (`trainer_loss`).
 """
 
 from __future__ import annotations
@@ -27,17 +28,22 @@ def handle_declare(turn: Turn, trainer: Trainer, message: Declare) -> None:
     state = turn.state
     record = DatasetRecord(dataset=message.dataset, tables=message.tables)
     if refused := _problem(state, record):
-        if not (state.dataset or state.pending_declaration):
+        if has_no_declaration(state):
             refusal = f"{refused.field}: {refused.message}"
             turn.change(members=put_trainer(state.members, replace(trainer, refusal=refusal)))
         turn.send(trainer.key, refused)
         return
-    turn.change(members=put_trainer(state.members, replace(trainer, has_declared=True)))
+    turn.change(members=put_trainer(state.members, replace(trainer, has_declared=True)), is_end_inherited=False)
     if state.dataset:
         turn.send(trainer.key, _declared(state.dataset, record))
     elif not state.pending_declaration:
         turn.change(pending_declaration=record)
         turn.emit(Persist(write=RecordDataset(record=record)))
+
+
+def has_no_declaration(state: MasterState) -> bool:
+    """True while no trainer of this start of the job has declared what is trained."""
+    return state.is_end_inherited or not (state.dataset or state.pending_declaration)
 
 
 def handle_recorded(turn: Turn, write: RecordDataset) -> None:
@@ -101,7 +107,8 @@ def _difference(holds: DatasetRecord, declared: DatasetRecord) -> Refused | None
     for field in ("name", "size", "epochs", "seed"):
         before, now = getattr(holds.dataset, field), getattr(declared.dataset, field)
         if before != now:
-            return Refused(field=f"dataset.{field}", message=f"is {now!r}, this job's is {before!r}. {hint}")
+            kept = "Without a group a job keeps its number of epochs. " if field == "epochs" else ""
+            return Refused(field=f"dataset.{field}", message=f"is {now!r}, this job's is {before!r}. {kept}{hint}")
     return _table_difference({t.name: t for t in holds.tables}, {t.name: t for t in declared.tables}, hint)
 
 

@@ -150,7 +150,13 @@ def _wait(turn: Turn, key: MemberKey, request: int) -> None:
 
 
 def _end(turn: Turn, trainer: Trainer, request: int) -> None:
-    """End the job: one trainer with a hook saves the final model; if it dies, another does (rule 32)."""
+    """End the job: one trainer with a hook saves the final model; if it dies, another does (rule 32).
+
+    Whoever asks, and was not refused, trains the same: one that knew it before it registered declares nothing.
+    """
+    if trainer.refusal:
+        return
+    turn.change(is_end_inherited=False)
     state = turn.state
     saver = state.final_saver and state.members.try_trainer(state.final_saver)
     if trainer.has_final_hook and not state.is_final_saved and saver in (None, trainer):

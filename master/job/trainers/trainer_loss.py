@@ -18,6 +18,7 @@ from master.job.state.job_state import Turn
 from master.job.state.lease_changes import drop_leases
 from master.job.state.members import Trainer, drop_trainer, put_trainer, rank_changes
 from master.job.state.trainer_failures import FailureNote, count_failure, describe_limit
+from master.job.trainers.job_spec import has_no_declaration
 
 
 def handle_failed(turn: Turn, trainer: Trainer, failure: Failed) -> None:
@@ -32,7 +33,7 @@ def handle_failed(turn: Turn, trainer: Trainer, failure: Failed) -> None:
     failures, limit = turn.state.failures, state.config.backoff_limit
     if state.failed:
         return
-    if trainer.refusal and not (state.dataset or state.pending_declaration):
+    if trainer.refusal and has_no_declaration(state):
         turn.change(failed=f"the declaration of {trainer.key.name} is refused: {trainer.refusal}")
     elif failures.in_a_row >= max(1, limit):
         turn.change(failed=describe_limit(failures, limit, "batch"))

@@ -9,10 +9,11 @@ import pytest
 
 from master import job
 from master.api.document import decode_document, encode_document
-from master.api.identities import DatasetSpec, OptimiserSpec, TableSpec
+from master.api.identities import DatasetSpec, Lineage, OptimiserSpec, TableSpec
 from master.api.master_status import JobPhase, JobStatus
 from master.api.messages.from_members import (
     Ack,
+    Acquire,
     Declare,
     Failed,
     FinalSaved,
@@ -27,7 +28,14 @@ from master.api.messages.generations import RegisterReplica
 from master.api.messages.to_members import Declared, Ended, Granted, RankChanged, Refused, Registered, ServerWelcome
 from master.api.positions import EMPTY
 from master.job import machine
-from master.job.domain.durable_records import SECOND, Durable, Instant, RecordDataset
+from master.job.domain.durable_records import (
+    SECOND,
+    DatasetRecord,
+    Durable,
+    Instant,
+    LineageRecord,
+    RecordDataset,
+)
 from master.job.domain.job_config import JobConfig
 from master.job.domain.job_events import CoreEvent, ReclaimWindowEnded, ReconnectWindowEnded, StreamBroken
 from master.job.servers import server_handlers
@@ -249,6 +257,39 @@ def test_next_master_of_a_job_that_has_ended_says_complete_with_nobody_left():
     driver.start()
     driver.fire(ReclaimWindowEnded)
     assert phase(driver) is JobPhase.COMPLETE
+
+
+def begun_again(**config):
+    """A new start in the folder of a finished job: its checkpoint is all that is left of the store."""
+    ended, _ = finished("t0")
+    head = ended.durable.head
+    lineage = LineageRecord(number=Lineage(head.lineage + 1), base=head.id)
+    durable = Durable(head=head, lineage=lineage, dataset=DatasetRecord(dataset=head.dataset, tables=head.tables))
+    return Driver(JobConfig(servers=0, **config), durable=durable).start()
+
+
+@pytest.mark.parametrize("declare", [Declare(dataset=SPEC), None])
+def test_a_finished_job_that_is_started_again_is_complete_once_a_trainer_says_the_same(declare):
+    """One that declared before it registered, and was told the same then, only asks for work."""
+    driver = begun_again()
+    assert phase(driver) is JobPhase.STARTING
+    driver.trainer("t0", declares=declare)
+    assert isinstance(driver.acquire(T0, 1), Ended)
+    assert phase(driver) is JobPhase.COMPLETE
+
+
+def test_a_finished_job_that_is_started_again_with_more_epochs_fails_by_their_name():
+    """It was completed before its first trainer had said what it wants, and the trainer failed after the end."""
+    driver = begun_again()
+    driver.trainer("t0", declares=None)
+    (refused,) = driver.send(T0, Declare(dataset=replace(SPEC, epochs=3)))
+    assert driver.send(T0, Acquire(request=1, shards=1)) == []
+    assert phase(driver) is JobPhase.STARTING
+    driver.send(T0, Failed(positions=EMPTY, message="UsageError"))
+    told = job.status(driver.state, driver.now)
+    assert (refused.field, told.phase) == ("dataset.epochs", JobPhase.FAILED)
+    assert told.problem.startswith("the declaration of t0 is refused: dataset.epochs: is 3, this job's is 2.")
+    assert "Without a group a job keeps its number of epochs" in told.problem
 
 
 # ---- members --------------------------------------------------------------------------------------------------------
