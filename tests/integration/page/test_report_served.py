@@ -13,17 +13,12 @@ from autoscaler.page.answers import experiments_report
 from autoscaler.page.answers.experiments_report import CHECKOUT, INSTALLED, NAME, read_report
 from autoscaler.page.page_app import PageApp, PageSettings
 from autoscaler.page.page_server import serving
-
-
-async def text_of(client, address):
-    async with client.get(address) as answer:
-        assert answer.status == 200
-        return await answer.text()
+from tests.harness.page_client import fetch
 
 
 async def test_the_report_is_a_page_whose_pictures_are_there(client, base):
     """With the page's policy: nothing of another address, no style, no script but the page's."""
-    assert '<a href="/report">Report</a>' in await text_of(client, base + "/")
+    assert '<a href="/report">Report</a>' in await fetch(client, base + "/")
     async with client.get(base + "/report") as answer:
         html, headers = await answer.text(), answer.headers
     assert headers["Content-Security-Policy"].startswith("default-src 'self'")
@@ -61,7 +56,7 @@ async def test_without_the_file_there_is_no_link(source, monkeypatch):
             serving(page, listening),
             aiohttp.ClientSession(headers={"Authorization": "Bearer secret"}) as client,
         ):
-            assert "/report" not in await text_of(client, base + "/")
+            assert "/report" not in await fetch(client, base + "/")
             async with client.get(base + "/report") as answer:
                 assert answer.status == 404
 
