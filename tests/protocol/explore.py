@@ -62,6 +62,7 @@ class Verdict(StrEnum):
 class Limits:
     states: int = 1_000_000
     seconds: float = 600.0
+    has_end: bool = True  # False: no state is END, and a state from which it is out of reach is not looked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +157,11 @@ class _Exploration(Generic[State]):
             if broken:
                 path, violation = broken
                 return self.report(Verdict.VIOLATED, violation, _replay(self.model, path))
-            if self.expanded >= self.search_at:
+            if self.expanded >= self.search_at and self.limits.has_end:
                 self.search_at = int(self.expanded * _NEXT_SEARCH)
                 if stuck := self.try_find_stuck():
                     return stuck
-        if stuck := self.try_find_stuck():
+        if self.limits.has_end and (stuck := self.try_find_stuck()):
             return stuck
         if self.frontier:
             return self.report(Verdict.CUT_OFF, f"{len(self.frontier):,} states left to expand")

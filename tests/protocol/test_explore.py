@@ -40,6 +40,7 @@ class Lift:
 
     has_ladder: bool
     floors: int = 6
+    broken_floor: int = -1
 
     def initial(self) -> int:
         return 0
@@ -49,7 +50,7 @@ class Lift:
 
     def moves(self, state: int) -> Iterable[Move[int]]:
         if state >= 0:
-            yield Move("up", state + 1)
+            yield Move("up", state + 1, violation="broken" if state == self.broken_floor else None)
             yield Move("falls", -1, is_fault=True)
         else:
             yield Move("sits", -1)
@@ -94,3 +95,10 @@ def test_what_is_stuck_is_found_on_the_way():
     report = explore(Lift(has_ladder=False, floors=50_000))
     assert report.verdict is Verdict.STUCK
     assert report.states < 2_000
+
+
+def test_where_no_job_ends_the_walk_goes_on_to_what_is_violated():
+    """Every state would be stuck, and a violation behind them would not be met."""
+    model = Lift(has_ladder=False, floors=50_000, broken_floor=3_000)
+    assert explore(model).verdict is Verdict.STUCK
+    assert explore(model, Limits(has_end=False)).verdict is Verdict.VIOLATED

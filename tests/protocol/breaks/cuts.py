@@ -197,8 +197,7 @@ BREAKS: Final = (
         name="done-from-union",
         rule="20: D is no ground for DONE",
         patches=((commit_protocol, "compare_marks", union_taken_for_common),),
-        setting=Setting(faults=Faults(trainer_crash=1, loss=1)),
-        limits=Limits(states=36_000),
+        setting=Setting(trainers=1, faults=Faults(trainer_crash=1, loss=1)),
     ),
     Break(
         name="hold-any-lineage",

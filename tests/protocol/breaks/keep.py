@@ -106,7 +106,7 @@ BREAKS: Final = (
         name="keep-without-marks",
         rule="30: marks stay with the parameters",
         patches=((restore, "_kept", kept_without_marks),),
-        setting=CRASH,
+        setting=ALONE,
     ),
     Break(
         name="keep-marks-of-base",
@@ -118,7 +118,7 @@ BREAKS: Final = (
         name="keep-marks-for-lost",
         rule="30: what comes from head has head's marks",
         patches=((event_table, "handle_model_loaded", lost_with_the_marks_of_the_kept),),
-        setting=replace(ALONE, faults=Faults(wish=1, server_crash=1)),
+        setting=ALONE,
     ),
     Break(
         name="keep-version",

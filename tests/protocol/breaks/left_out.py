@@ -45,9 +45,7 @@ class Break:
     def explore(self) -> Report:
         setting = replace(self.setting, is_pruned=False, is_strict=False)
         with self.applied():
-            report = explore_job(setting, self.limits)
-        is_over = self.has_commits or report.verdict is not Verdict.STUCK
-        return report if is_over else replace(report, verdict=Verdict.CUT_OFF)
+            return explore_job(setting, replace(self.limits, has_end=self.has_commits))
 
 
 def is_found(report: Report) -> bool:
