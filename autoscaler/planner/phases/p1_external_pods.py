@@ -174,8 +174,8 @@ def cluster_headroom(view: ClusterView, policy: Policy) -> Mapping[Shape, int]:
         return wanted
     for workload in view.workloads:
         wanted[workload.shape] = wanted.get(workload.shape, 0) + max(1, workload.desired_replicas)
-    if not wanted or not percent(policy.headroom_percent):
-        return {}
+    if not wanted:
+        return wanted
     capacity = sum((node.allocatable for node in view.nodes if node.is_ready), start=NOTHING)
     parts = {shape: largest_part(shape.requests, capacity) for shape in wanted}
     mix = sum(wanted[shape] * part for shape, part in parts.items())

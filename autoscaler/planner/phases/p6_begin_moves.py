@@ -12,11 +12,10 @@ job keeps its window and its minimum, each trainer has run for its time, and siz
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from autoscaler.domain import Cause, DemandState, JobName, JobState, Pod, PodPhase, Role, ServerMove, Tier
+from autoscaler.domain import Cause, DemandState, JobState, Pod, PodPhase, Role, ServerMove, Tier
 from autoscaler.planner.phases.p2_finish_moves import record_moving
 from autoscaler.planner.placement.relocations import Relocation, RelocationSearch
 from autoscaler.planner.placement.server_departures import ServerDepartures
@@ -171,9 +170,9 @@ def find_displaced(copy: WorkingCopy, relocation: Relocation) -> list[tuple[Plan
 def displaceable(copy: WorkingCopy, at: int) -> Iterator[tuple[PlannedJob, Pod]]:
     """Yield the surplus trainers on a node that may be removed voluntarily now."""
     name = copy.capacity.names[at]
-    for owner, held in sorted(Counter(filter(None, copy.surplus_owners.get(at, ()))).items()):
-        job = copy.jobs[JobName(owner)]
-        if not held or not may_give_one(copy, job):
+    for owner in sorted({owner for owner in copy.surplus_owners.get(at, ()) if owner is not None}):
+        job = copy.jobs[owner]
+        if not may_give_one(copy, job):
             continue
         there = (pod for pod in job.trainers if pod.place == name and pod.tier is Tier.SURPLUS)
         for pod, _ in zip(sorted(there, key=lambda pod: -pod.ordinal), range(job.spare), strict=False):

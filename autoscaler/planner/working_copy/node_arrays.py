@@ -149,7 +149,8 @@ class NodeArrays:
                 np.add.at(target[column], where, times * amounts[which])
 
     def move(self, at: int, shape: int, *, free: int = 0, later: int = 0, surplus: int = 0) -> None:
-        """Add the shape's amounts to a node `times` times (negative: subtract them), with a log entry."""
+        """Add the shape's amounts to each of a node's amounts so many times (negative: subtract them), with a log
+        entry."""
         self.log.append((at, shape, free, later, surplus))
         self.carry_out(at, shape, free, later, surplus)
 
@@ -175,7 +176,7 @@ class NodeArrays:
         self.move(at, shape, free=-1 if now else 0, later=-1)
 
     def allocate_free(self, places: Sequence[int], shape: int, *, now: bool) -> None:
-        """Call `take` for each of these nodes, at once."""
+        """Do what `allocate` does for each of these nodes, at once; a node may be there several times."""
         counts = Counter(places)
         for at, times in counts.items():
             self.log.append((at, shape, -times if now else 0, -times, 0))

@@ -105,7 +105,7 @@ async def test_what_the_page_writes_keeps_the_pod_until_then_and_no_longer(stage
 
 @pytest.mark.parametrize("off_s", [-90_000.0, 90_000.0])
 async def test_a_node_whose_clock_is_off_or_set_keeps_the_pod_for_as_long_as_asked(stage, off_s):
-    """The operator compares with the API server's time: a keep would be over at once, or last for a day."""
+    """Instants on pods are by the API server's clock: by the node's a keep would be over at once, or last for a day."""
     here = {"unix": NOW_S + off_s}
     clock = ServerClock(lambda: here["unix"], steady_clock=lambda: 0.0)
     clock.set_ahead(-off_s)
