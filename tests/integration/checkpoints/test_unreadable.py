@@ -40,9 +40,9 @@ spec:
 """
 
 
-def run(folder, *options):
+def run(folder, *options, job=JOB_YAML):
     """`edl run` of the job, to its end: exit code and all that it says."""
-    (folder / "job.yaml").write_text(JOB_YAML.replace("ROOT", str(ROOT)).replace("FOLDER", str(folder)))
+    (folder / "job.yaml").write_text(job.replace("ROOT", str(ROOT)).replace("FOLDER", str(folder)))
     argv = [EDL, "run", "job.yaml", "--no-view", "--no-etcd", *options]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr
