@@ -63,7 +63,7 @@ class RandomPlan:
 
 
 class FixedPlan:
-    """Listed resizes, in their order."""
+    """Listed resizes, in their order; all steps of one are armed before it begins, so that none is over before."""
 
     def __init__(self, lines: Sequence[tuple[Callable[[JobProcesses], ServerResize], Sequence[StepFault]]]) -> None:
         self._lines = list(lines)
@@ -74,7 +74,7 @@ class FixedPlan:
 
     def next(self, processes: JobProcesses) -> PlannedResize:
         resize, faults = self._lines.pop(0)
-        return PlannedResize(resize=resize(processes), faults=faults)
+        return PlannedResize(resize=resize(processes), faults=faults, together=True)
 
     def put_back(self, faults: Iterable[StepFault]) -> None:
         self.missed += faults

@@ -61,12 +61,9 @@ async def test_whoever_dies_or_stops_at_a_step_of_a_move_loses_and_repeats_nothi
     """
     lines = []
     async with start_etcd_members(tmp_path, 3, lines.append) as etcd:
-        for number in (1, 2):  # on a busy machine a move may be past its steps before anybody is struck there
-            plan, until_s = FixedPlan(script), time.monotonic() + NO_NEW_RESIZES_AFTER_S
-            campaign = MovesCampaign(tmp_path, etcd, plan=plan, rng=random.Random(1), until_s=until_s, say=lines.append)
-            await campaign.run_job(f"moves-{number}", shaped(SHAPE, kind))
-            if campaign.report.problems or has_struck(campaign, plan):
-                break
+        plan, until_s = FixedPlan(script), time.monotonic() + NO_NEW_RESIZES_AFTER_S
+        campaign = MovesCampaign(tmp_path, etcd, plan=plan, rng=random.Random(1), until_s=until_s, say=lines.append)
+        await campaign.run_job("moves", shaped(SHAPE, kind))
     told = "\n".join(lines)
     assert campaign.report.problems == [], told
     assert campaign.report.resizes.total() >= len(script) // 3, told
