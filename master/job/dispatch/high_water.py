@@ -40,6 +40,8 @@ def reserve(turn: Turn) -> None:
     state, mark = turn.state, turn.state.high_water
     if state.stage is not RecoveryStage.SERVING or state.dataset is None or mark.is_writing:
         return
+    if state.is_end_inherited:  # a mark tells the next master that a trainer of this start has been here
+        return
     total, frontier = state.dataset.dataset.size * state.dataset.dataset.epochs, state.dispatch.frontier
     smallest = state.config.high_water_batches * state.dispatch.batch_size
     trainers = state.lease_holders.trainers if len(state.lease_holders.trainers) <= MOST_NAMED else None

@@ -278,9 +278,15 @@ def test_a_finished_job_that_is_started_again_is_complete_once_a_trainer_says_th
     assert phase(driver) is JobPhase.COMPLETE
 
 
-def test_a_finished_job_that_is_started_again_with_more_epochs_fails_by_their_name():
-    """It was completed before its first trainer had said what it wants, and the trainer failed after the end."""
+@pytest.mark.parametrize("masters", [1, 2])
+def test_a_finished_job_that_is_started_again_with_more_epochs_fails_by_their_name(masters):
+    """It was completed before its first trainer had said what it wants, and the trainer failed after the end.
+
+    The first master may be lost before that.
+    """
     driver = begun_again()
+    for _ in range(masters - 1):
+        driver.start()
     driver.trainer("t0", declares=None)
     (refused,) = driver.send(T0, Declare(dataset=replace(SPEC, epochs=3)))
     assert driver.send(T0, Acquire(request=1, shards=1)) == []
