@@ -15,11 +15,12 @@ from trainer_sdk.group.core.member_state import rank_in
 
 CONNECT_S: Final = 60.0  # for all members to connect; a joiner waits for the others to hear of the plan
 IDLE_S: Final = 660.0
-"""Longest time in which a collective moves no byte: more than the master waits for a member (`membership.LOADING_NS`).
+"""Longest time in which a collective moves no byte: above the master's fixed limits (`membership.LOADING_NS`).
 
 The master ends such a wait earlier (rule 74), and an abort then shuts the sockets down.  This bound is for what it does
 not see, as a network that is cut between two members alone, and for a job without a master.  A false one costs a step,
-as any false loss does, and each one doubles the bound in this process: no step is too long for ever.
+as any false loss does, and each one doubles the bound in this process: no step is too long for ever.  Steps of minutes
+meet it: the master allows ten of the median, which is more where that is above a minute.
 """
 
 

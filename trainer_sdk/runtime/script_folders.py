@@ -3,7 +3,7 @@
 The problem: a script that gets SIGKILL deletes nothing.  So a script and its children hold a `flock` on the file
 `OWNER` of each of its folders, and the kernel releases it when the last of them has ended.  A folder whose file
 nobody holds is left over.  A folder without that file is never touched: it belongs to another program, or its script is
-just making it.
+just making it.  One with a checkpoint, which may be all that is left of the work, stays for a week.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Final
 
+from master.api.checkpoints.folder_contents import HEAD
 from master.api.host.file_ownership import ForeignUserError, check_path
 
 PREFIX: Final = "edl-"
 OWNER: Final = "owner.lock"
-SWEEP_LIMIT_S: Final = 1.0  # a script's start waits for it; what is left is for the next start
+CHECKPOINTS: Final = "checkpoints"
+CHECKPOINT_KEPT_S: Final = 7 * 86_400.0  # after it was written; the system clears such folders after some ten days
+SWEEP_LIMIT_S: Final = 3.0  # a script's start waits for it; what is left is for the next start
 _DRAFT: Final = ".owner"
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -75,12 +78,21 @@ def _remove_if_left_over(folder: Path) -> None:
         lock = os.open(OWNER, _LOCK, dir_fd=descriptor)
         try:
             found = os.fstat(lock)
-            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not _has_checkpoint(descriptor):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _empty(descriptor)
                 folder.rmdir()
         finally:
             os.close(lock)
+
+
+def _has_checkpoint(folder: int) -> bool:
+    """True if its script has left a checkpoint within the last `CHECKPOINT_KEPT_S`."""
+    try:
+        head = os.stat(f"{CHECKPOINTS}/{HEAD}", dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return time() - head.st_mtime < CHECKPOINT_KEPT_S
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from master.api.host.unix_sockets import SCHEME, make_socket_folder, temporary_p
 from master.api.identities import HistoryId
 from trainer_sdk.environment import Environment
 from trainer_sdk.errors import CheckpointError, ChildEndedError, MasterUnavailableError, UsageError
-from trainer_sdk.runtime.script_folders import PREFIX, hold_folder, remove_folder, remove_left_over
+from trainer_sdk.runtime.script_folders import CHECKPOINTS, PREFIX, hold_folder, remove_folder, remove_left_over
 
 START_S: Final = 60.0  # a second or two, but where the machine is busy; a child that has ended is noticed at once
 STOP_S: Final = 5.0
@@ -76,7 +76,7 @@ class Standalone:
         for folder in self._folders:
             remove_left_over(folder.parent)
         address_file = self._folder / "master.address"
-        uri = self._environment.checkpoint_uri or str(self._folder / "checkpoints")
+        uri = self._environment.checkpoint_uri or str(self._folder / CHECKPOINTS)
         self._claim(uri)
         self._check_start(uri)
         note = replace(self._environment, checkpoint_uri=uri, token_file=self._environment.token_file or self._token())

@@ -4,13 +4,15 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 
 import pytest
 
+from master.api.checkpoints.folder_contents import HEAD
 from tests.harness.lone_script import environment_alone, run_alone
 from tests.harness.waiting import wait_for
-from trainer_sdk.runtime.script_folders import OWNER, hold_folder, remove_folder, remove_left_over
+from trainer_sdk.runtime.script_folders import CHECKPOINTS, OWNER, hold_folder, remove_folder, remove_left_over
 
 TRAINS = """
 import sys
@@ -46,7 +48,7 @@ def left_over(tmp_path):
 
 def make_folder(folder):
     (folder / "checkpoints").mkdir(parents=True)
-    (folder / "checkpoints" / "HEAD").write_text("kept")
+    (folder / "checkpoints" / "part").write_text("kept")
     return folder
 
 
@@ -83,11 +85,23 @@ def test_a_folder_is_in_use_while_a_child_has_its_lock(tmp_path):
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[hold]) as child:
         os.close(hold)
         remove_left_over(tmp_path)
-        assert (folder / "checkpoints" / "HEAD").exists()
+        assert (folder / "checkpoints" / "part").exists()
         child.communicate()
     remove_left_over(tmp_path)
 
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("days", [6, 8])
+def test_a_checkpoint_stays_for_a_week(left_over, days):
+    """It may be all that is left of the work of a script that the system killed for its memory."""
+    head = left_over / CHECKPOINTS / HEAD
+    head.write_text("the last")
+    written_s = time.time() - days * 86_400
+    os.utime(head, (written_s, written_s))
+    remove_left_over(left_over.parent)
+
+    assert head.exists() == (days < 7)
 
 
 def test_only_folders_of_scripts_are_removed(tmp_path, left_over):
@@ -101,8 +115,8 @@ def test_only_folders_of_scripts_are_removed(tmp_path, left_over):
     remove_left_over(tmp_path)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["edl-link", "edl-linked", "edl-theirs", "mine"]
-    assert (mine / "checkpoints" / "HEAD").exists()
-    assert (theirs / "checkpoints" / "HEAD").exists()
+    assert (mine / "checkpoints" / "part").exists()
+    assert (theirs / "checkpoints" / "part").exists()
 
 
 def test_nothing_is_removed_where_others_could_replace_a_folder(tmp_path, left_over):
