@@ -196,6 +196,7 @@ def test_a_step_that_an_error_ends_waits_for_its_sum_until_the_group_breaks():
         contribute(model, buckets, [data(6)], 6)
     dropping = threading.Thread(target=buckets.drop)
     dropping.start()
+    dropping.join(0.2)  # ample for a drop that does not wait
     assert dropping.is_alive()
     sums.abort()
     dropping.join(WAIT_S)
