@@ -73,7 +73,10 @@ class PodOutput:
             while rest:
                 rest = rest[os.write(self._log, rest) :]
         except OSError as error:
-            self._lost_bytes += min(len(rest), len(data))
+            if len(rest) > len(data):
+                self._lost_bytes += len(data)
+            else:  # the log has the notice of what was missing before
+                self._lost_bytes = len(rest)
             self.problem = error.strerror or str(error)
         else:
             self._lost_bytes, self.problem = 0, ""

@@ -19,6 +19,7 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -30,6 +31,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.clusters.local.machine.pod_output import PodOutput
+from master.api.host.fd_limits import raise_limit
 
 _SET_PDEATHSIG: Final = 1
 _SET_CHILD_SUBREAPER: Final = 36
@@ -52,16 +54,20 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    pods_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    raise_limit()  # each pod that runs has two descriptors here
     with socket.socket(fileno=int(sys.argv[1])) as run:
-        PodSupervisor(run).serve()
+        PodSupervisor(run, pods_limit).serve()
     return 0
 
 
 class PodSupervisor:
     """Children by key, and the connection to the run."""
 
-    def __init__(self, run: socket.socket) -> None:
+    def __init__(self, run: socket.socket, pods_limit: tuple[int, int]) -> None:
+        """`pods_limit`: soft and hard limit of a pod's open files."""
         self._run = run
+        self._pods_limit = pods_limit
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._keys: dict[int, str] = {}
         self._outputs: dict[str, PodOutput] = {}
@@ -86,6 +92,9 @@ class PodSupervisor:
                 print(f"pod supervisor: {error}", file=sys.stderr)  # noqa: T201 - its stderr is the run's log
             finally:
                 self._clear()
+                for output in self._outputs.values():
+                    output.copy_rest()
+                    output.close()
                 signal.set_wakeup_fd(-1)
 
     def _serve_once(self, woken: socket.socket) -> bool:
@@ -148,23 +157,27 @@ class PodSupervisor:
         self._report(key=key, pid=child.pid)
 
     def _copy(self, key: str, output: PodOutput) -> None:
-        """Copy some of the pod's output to its log; that the log cannot be written is told once."""
+        """Copy some of the pod's output to its log."""
         try:
             output.copy()
-        except EOFError:  # what an ended pod left behind had it too
+        except EOFError:  # the pod has closed it, or has ended
             self._selector.unregister(output)
             output.close()
-            self._outputs.pop(key, None)
+            del self._outputs[key]
             return
+        self._tell_unwritten(key, output)
+
+    def _tell_unwritten(self, key: str, output: PodOutput) -> None:
         if output.problem and not output.is_told:
             output.is_told = True
             self._report(key=key, unwritten=f"{output.path} cannot be written: {output.problem}")
 
     def _die_with_parent(self) -> None:
-        """In the child: have the kernel kill the pod when the supervisor is killed."""
+        """In the child: have the kernel kill the pod when the supervisor is killed; the run's limit of files holds."""
         self._libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_NOFILE, self._pods_limit)
 
     def _reap(self) -> None:
         """Report each pod whose first process has ended, after killing what it left behind."""
@@ -176,8 +189,11 @@ class PodSupervisor:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(info, signal.SIGKILL)  # the zombie still holds the number, so no stranger can have it
             self._end_kin(key)
-            if key in self._outputs:
-                self._outputs[key].copy_rest()  # whoever hears of the end reads the log
+            if (output := self._outputs.pop(key, None)) is not None:
+                self._selector.unregister(output)
+                output.copy_rest()  # whoever hears of the end reads the log
+                output.close()  # a process that has escaped `_end_kin` keeps no descriptor of the other pods
+                self._tell_unwritten(key, output)
             child = self._children.pop(key)
             del self._keys[info]
             self._report(key=key, pid=info, code=child.wait())

@@ -2,9 +2,11 @@
 
 import asyncio
 import dataclasses
+import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -27,6 +29,10 @@ def is_alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):  # gone before it was opened, or before it was read
         return False
+
+
+def open_files(pid):
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 def wait_until(condition):
@@ -81,10 +87,11 @@ async def test_a_full_disk_costs_lines_of_the_log_and_not_the_process(running, t
 async def test_a_log_says_what_is_missing_once_the_disk_has_room(running, tmp_path, caplog):
     """As soon as something can be written again, and it goes on with what came then."""
     processes, ends = running
+    script = "until [ -e full ]; do sleep 0.01; done; head -c 150 /dev/zero; until [ -e room ]; do sleep 0.01; done"
+    await processes.start("a", command(tmp_path, "sh", "-c", f"{script}; echo after"))
     _, hard = resource.prlimit(processes.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(processes.pid, resource.RLIMIT_FSIZE, (100, hard))
-    script = f"head -c 150 /dev/zero; until [ -e {tmp_path}/room ]; do sleep 0.01; done; echo after"
-    await processes.start("a", command(tmp_path, "sh", "-c", script))
+    resource.prlimit(processes.pid, resource.RLIMIT_FSIZE, (100, hard))  # it has imported all that it needs
+    (tmp_path / "full").touch()
     log = tmp_path / "pod.log"
     await asyncio.to_thread(wait_until, lambda: "File too large" in caplog.text)
     resource.prlimit(processes.pid, resource.RLIMIT_FSIZE, (hard, hard))
@@ -101,6 +108,82 @@ async def test_the_log_has_all_that_an_ended_process_wrote(running, tmp_path):
     await ends.next()
 
     assert (tmp_path / "pod.log").read_text().splitlines() == ["x" * 50_000, "why"]
+
+
+WHILE_STOPPED = """
+import fcntl, os, pathlib, signal, sys, time
+while not pathlib.Path("go").exists():
+    time.sleep(0.01)
+fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 1 << 18)
+print("x" * 100_000, flush=True)  # more than one read of the supervisor
+pathlib.Path("done").touch()
+time.sleep(float(sys.argv[1]))
+"""
+
+
+async def test_what_a_full_disk_costs_an_ended_process_is_told(running, tmp_path, caplog):
+    """Also where it is first met after the end."""
+    processes, ends = running
+    pid = await processes.start("a", command(tmp_path, sys.executable, "-c", WHILE_STOPPED, "0"))
+    _, hard = resource.prlimit(processes.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(processes.pid, resource.RLIMIT_FSIZE, (80_000, hard))
+    os.kill(processes.pid, signal.SIGSTOP)
+    (tmp_path / "go").touch()
+    await asyncio.to_thread(wait_until, lambda: not is_alive(pid))
+    os.kill(processes.pid, signal.SIGCONT)
+
+    assert (await ends.next()).code == 0
+    assert "pod.log cannot be written: File too large" in caplog.text
+
+
+def test_the_log_has_all_that_was_written_when_the_run_ended(tmp_path):
+    """What a pod said last may be why the run ended."""
+    mine, theirs = socket.socketpair()
+    argv = [sys.executable, "-P", "-m", "autoscaler.clusters.local.machine.pod_supervisor", str(theirs.fileno())]
+    pod = {"argv": [sys.executable, "-c", WHILE_STOPPED, "100"], "env": {}, "cwd": str(tmp_path)}
+    order = {"op": "start", "key": "a", "log": str(tmp_path / "pod.log"), **pod}
+    with subprocess.Popen(argv, pass_fds=[theirs.fileno()]) as supervisor:
+        try:
+            with mine, theirs:
+                mine.sendall(json.dumps(order).encode() + b"\n")
+                assert "pid" in json.loads(mine.recv(4096))
+                supervisor.send_signal(signal.SIGSTOP)
+                (tmp_path / "go").touch()
+                wait_until((tmp_path / "done").exists)
+            supervisor.send_signal(signal.SIGCONT)
+            assert supervisor.wait(DEADLINE_S) == 0
+        finally:
+            supervisor.kill()
+    assert (tmp_path / "pod.log").stat().st_size == 100_001
+
+
+async def test_the_supervisor_may_open_more_files_than_a_pod(tmp_path):
+    """Each pod costs the supervisor two descriptors; a pod has the limit that the run was started with."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    ends = Ends()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[0] - 1, before[1]))
+    try:
+        async with Processes(on_end=ends) as processes:
+            await processes.start("a", command(tmp_path, "sh", "-c", "ulimit -n"))
+            await ends.next()
+            limit = resource.prlimit(processes.pid, resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert (tmp_path / "pod.log").read_text() == f"{before[0] - 1}\n"
+    assert limit == (before[1], before[1])
+
+
+async def test_a_process_that_escapes_its_pod_costs_no_descriptors(running, tmp_path):
+    """A crash loop of such pods would leave none to the others."""
+    processes, ends = running
+    await processes.start("a", command(tmp_path, "true"))
+    await ends.next()
+    before = open_files(processes.pid)
+    stray = "env -i PATH=$PATH setsid sh -c 'touch escaped; exec sleep 100' &"
+    await processes.start("b", command(tmp_path, "sh", "-c", f"{stray} until [ -e escaped ]; do sleep 0.01; done"))
+    await ends.next()
+
+    assert open_files(processes.pid) == before
 
 
 async def test_a_signal_reaches_the_whole_group(running, tmp_path):
