@@ -91,7 +91,8 @@ class JobHandle:
             raise JobFailedError(": ".join(filter(None, (self.name, self._launch.state, self._launch.message))))
         ended = {number: answer for number, answer in self._launch.answers.items() if answer["ran_to_end"]}
         if not ended:
-            raise JobFailedError(f"{self.name}: every trainer had to leave before its function returned")
+            unreturned = f"{self.name}: in no trainer the function returned before it had to leave"
+            raise JobFailedError(": ".join(filter(None, (unreturned, self._launch.message))))
         for number, answer in sorted(ended.items()):
             if "problem" in answer:
                 raise UsageError(f"{self.name}, trainer {number}: {answer['problem']}")

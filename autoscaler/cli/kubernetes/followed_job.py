@@ -11,11 +11,13 @@ from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.cluster_place import ClusterPlace
 from autoscaler.cli.output.object_tables import GrowingTable
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, text
+from autoscaler.jobs.lifecycle import CompletionReason
 from master.api.host.log_lines import escape_controls
 
 
 def submit_and_follow(place: ClusterPlace, content: dict[str, Any], *, is_json: bool, is_followed: bool) -> Exit:
-    """Create the job and print it after each change until it ends.  FAILED: it failed; the reason is printed.
+    """Create the job and print it after each change until it ends.  FAILED: it failed, or its script did after the end;
+    the reason is printed.
 
     Ctrl-C ends the command alone: the job is the cluster's.  Raises CommandError.
     """
@@ -46,7 +48,8 @@ def _follow(place: ClusterPlace, name: str, *, is_json: bool) -> Exit:
                 if condition.get("status") == "True":
                     reason = f"tj/{name}: {ending}: {text(condition, 'message')}"
                     print(escape_controls(reason), file=sys.stderr)
-                    return code
+                    has_failed = text(condition, "reason") == CompletionReason.SCRIPT_FAILED
+                    return Exit.FAILED if has_failed else code
     raise CommandError(
         Exit.FAILED, f"tj/{name} has been deleted, or the cluster no longer tells; see edl get tj/{name}"
     )

@@ -19,7 +19,7 @@ from typing import Final
 
 from autoscaler.bounded_gather import gather_bounded
 from autoscaler.clusters.kubernetes.api.api_port import Raw
-from autoscaler.clusters.kubernetes.objects.fields import integer, key_of, parts, text
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, integer, key_of
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
@@ -191,9 +191,12 @@ class JobController:
             self._store.events.emit(job, event)
 
     async def _delete_handled(self, job: KubeJob, pods: Sequence[Raw]) -> None:
-        """Delete ended pods that are handled; trainers stay, as evidence, until the status says that it failed."""
+        """Delete ended pods that are handled; trainers that failed the job, or failed after its end, stay as evidence
+        until the status says so."""
         record = self._store.records[job.key]
-        keeps_trainers = record.life.ending is lives.JobEnding.FAILED and not self._is_failure_reported(job)
+        is_late = record.life.completion_reason is lives.CompletionReason.SCRIPT_FAILED
+        has_failed = record.life.ending is lives.JobEnding.FAILED or is_late
+        keeps_trainers = has_failed and not self._is_end_reported(job)
         handled = [raw for raw in pods if has_ended(raw) and not is_leaving(raw) and uid_of(raw) in record.handled]
         await self._delete_pods(job, [raw for raw in handled if not (keeps_trainers and role_of(raw) is Role.TRAINER)])
 
@@ -217,9 +220,9 @@ class JobController:
         if raw is not None and uid_of(raw) == job.uid and not is_leaving(raw):
             await self._writer.delete_job(raw)
 
-    def _is_failure_reported(self, job: KubeJob) -> bool:
-        conditions = parts(self._store.objects.raw(job.key) or {}, "status", "conditions")
-        return any(text(one, "type") == "Failed" and one.get("status") == "True" for one in conditions)
+    def _is_end_reported(self, job: KubeJob) -> bool:
+        raw = self._store.objects.raw(job.key) or {}
+        return any(condition_of(raw, kind).get("status") == "True" for kind in ("Failed", "Completed"))
 
     # ---- tasks --------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from math import isfinite
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
@@ -35,12 +36,18 @@ from autoscaler.operator.controllers.progress_poller import ProgressPoller
 from autoscaler.operator.job.job_pods import has_consistent_name, ordinal_of, role_of, uid_of
 from autoscaler.operator.job.job_record import JobRecord, count_server_failure, was_released
 from autoscaler.operator.job.node_blocklist import add_failure
-from autoscaler.operator.job.pod_termination import PodTermination, TerminationCause, termination_of
+from autoscaler.operator.job.pod_termination import (
+    PodTermination,
+    TerminationCause,
+    script_failed_at_s,
+    termination_of,
+)
 from autoscaler.operator.store.event_recorder import JobEvent
 from autoscaler.operator.store.job_store import JobStore
 
 CONCURRENT_HANDLINGS: Final = 16  # pods handled concurrently
 FIRST_ANSWER_POLLS: Final = 60
+ROUNDED_S: Final = 1.0  # instants of the Kubernetes API have no fraction
 FIRST_ANSWER_PAUSE_S: Final = 1.0  # between them; below `lifecycle.DIAGNOSIS_LIMIT_S`, so that nothing replaces the pod
 
 log = logging.getLogger(__name__)
@@ -77,7 +84,7 @@ class PodFailures:
         if uid in record.handled or uid in self._handling or role is None or is_paused:
             return
         end = termination_of(raw, record.deleted_by_edl)
-        is_judged = record.life.state is JobState.ACTIVE or _is_late(role, end, record)
+        is_judged = record.life.state is JobState.ACTIVE or self._is_late(job, raw, role, end)
         if end is None or not end.is_failure or role is Role.MASTER or not is_judged:
             self._store.change(job, handled=record.handled | {uid})
             return
@@ -187,7 +194,7 @@ class PodFailures:
             return
         name: str = raw["metadata"]["name"]
         refused = _refusal_of(name, record) if role is Role.TRAINER else None
-        if refused is not None and record.life.state is JobState.ACTIVE:
+        if refused is not None:  # after the end, too: whoever was refused was no part of the job
             self._store.change(job, handled=record.handled | {end.uid}, refused=record.refused | {refused.process})
             self._reporter.handle_departure(job, role, end)
             self._store.handle(job, life_events.TrainerRefused(pod=name, reason=refused.reason))
@@ -202,7 +209,7 @@ class PodFailures:
             self._store.change(job, blocklist=add_failure(record.blocklist, end.node, now_s))
         self._store.change(job, handled=record.handled | {end.uid})
         if record.life.state is not JobState.ACTIVE:
-            if _is_late(role, end, record):
+            if self._is_late(job, raw, role, end):
                 self._reporter.handle_departure(job, role, end)
                 self._store.handle(job, life_events.TrainerFailed(pod=name, exit_description=description))
             return
@@ -211,6 +218,24 @@ class PodFailures:
             self._store.handle(job, life_events.TrainerFailed(pod=name, exit_description=description))
             return
         self._count_server_failure(job, raw, end, description, record)
+
+    def _is_late(self, job: KubeJob, raw: Raw, role: Role, end: PodTermination | None) -> bool:
+        """True if a trainer's script failed after all was committed and before the job is complete; in doubt False.
+
+        When the operator hears of either says nothing: the script may have failed long before.
+        """
+        record = self._store.record_of(job)
+        if role is not Role.TRAINER or end is None or not end.is_failure:
+            return False
+        if record.life.stage is not LifeStage.FINISHING:
+            return False
+        failed_at_s = script_failed_at_s(raw, self._container_of(job, role))
+        committed_at_s = record.checkpoint_at_s - self._store.offset_s
+        return failed_at_s is not None and isfinite(committed_at_s) and failed_at_s + ROUNDED_S > committed_at_s
+
+    def _container_of(self, job: KubeJob, role: Role) -> str:
+        template = job.template(role)
+        return text(parts(template.raw, "spec", "containers")[template.container], "name")
 
     def _count_server_failure(
         self, job: KubeJob, raw: Raw, end: PodTermination, description: str, record: JobRecord
@@ -235,16 +260,8 @@ class PodFailures:
             else:
                 progress = record.progress if record is not None else None
                 description += early_exit_problem(progress, has_servers=has_servers, is_group=is_group)
-        template = job.template(role)
-        containers = parts(template.raw, "spec", "containers")
-        lines = await self._writer.tail(raw, text(containers[template.container], "name"))
+        lines = await self._writer.tail(raw, self._container_of(job, role))
         return f"{description}; its last lines:\n{lines}" if lines else description
-
-
-def _is_late(role: Role, end: PodTermination | None, record: JobRecord) -> bool:
-    """True if the script of a trainer has failed after its job's end, before the job is complete."""
-    is_finishing = record.life.stage is LifeStage.FINISHING
-    return is_finishing and role is Role.TRAINER and end is not None and end.is_own_error
 
 
 def _has_no_session(record: JobRecord) -> bool:

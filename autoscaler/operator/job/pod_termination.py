@@ -25,6 +25,7 @@ from autoscaler.clusters.kubernetes.objects.fields import (
     part,
     parts,
     text,
+    unix_s,
 )
 from autoscaler.domain import NodeName
 
@@ -68,11 +69,6 @@ class PodTermination:
         """True if the pod ended unasked."""
         return self.cause is TerminationCause.OWN_EXIT and self.has_ended
 
-    @property
-    def is_own_error(self) -> bool:
-        """True if the pod ended unasked by an exit code of its own, as a script that raises, and by no signal."""
-        return self.is_failure and self.code is not None and 0 < self.code < _SIGNALLED
-
 
 def termination_of(raw: Raw, deleted_by_edl: Iterable[str] = ()) -> PodTermination | None:
     """Return the termination of a pod, under way or past; None while it stays.  `deleted_by_edl`: UIDs of pods."""
@@ -90,6 +86,15 @@ def termination_of(raw: Raw, deleted_by_edl: Iterable[str] = ()) -> PodTerminati
         code=code,
         exit_description=description,
     )
+
+
+def script_failed_at_s(raw: Raw, container: str) -> float | None:
+    """Return when this container of an ended pod exited with an error of its own, as a script that raises, in Unix
+    seconds without a fraction; None if it did not, a signal ended it, or its node does not say when."""
+    statuses = parts(raw, "status", "containerStatuses")
+    ended = next((part(one, "state", "terminated") for one in statuses if text(one, "name") == container), {})
+    has_failed = 0 < integer(ended, "exitCode") < _SIGNALLED
+    return unix_s(text(ended, "finishedAt")) if has_failed else None
 
 
 def _cause_of(raw: Raw, deleted_by_edl: Iterable[str]) -> TerminationCause:

@@ -53,6 +53,10 @@ def launch(tmp_path, monkeypatch):
         ("shutil.rmtree(private); say({'jobs': {'train': 'Completed'}})", "its end could not be read: FileNotFound"),
         ("end('{\"ran')", "its end could not be read: JSONDecodeError"),
         ("sys.exit('edl: the disk is full')", "the disk is full"),
+        (
+            "say({'jobs': {'train': 'Completed'}, 'messages': {'train': 'but after the end ValueError: no'}})",
+            "in no trainer the function returned before it had to leave: but after the end ValueError: no",
+        ),
     ],
 )
 def test_an_end_that_cannot_be_read_is_told(launch, source, told):

@@ -227,8 +227,15 @@ def test_gpus_that_are_not_there_are_refused(capsys, folder):
     assert node.capacity.gpu_count == 5
 
 
-@pytest.mark.parametrize(("ending", "code"), [("Completed", Exit.OK), ("Failed", Exit.FAILED)])
-def test_a_job_on_a_cluster_is_created_and_followed_to_its_end(capsys, ending, code):
+@pytest.mark.parametrize(
+    ("ending", "why", "code"),
+    [
+        ("Completed", "AllTrained", Exit.OK),
+        ("Completed", "ScriptFailed", Exit.FAILED),
+        ("Failed", "GivenUp", Exit.FAILED),
+    ],
+)
+def test_a_job_on_a_cluster_is_created_and_followed_to_its_end(capsys, ending, why, code):
     content = document(capsys, *ON_CLUSTER, "--trainers", "2:4", "train.py")
     with stage() as (made_on, place):
         assert submit_and_follow(place, content, is_json=False, is_followed=False) is Exit.OK
@@ -243,7 +250,7 @@ def test_a_job_on_a_cluster_is_created_and_followed_to_its_end(capsys, ending, c
 
         def create_that_ends(body):
             line = make(body)
-            told = {"type": ending, "status": "True", "reason": "R", "message": "so it is", "lastTransitionTime": "x"}
+            told = {"type": ending, "status": "True", "reason": why, "message": "so it is", "lastTransitionTime": "x"}
             place._do(
                 made_on.api.patch(
                     kinds.TRAINING_JOBS,

@@ -8,6 +8,7 @@ replicas.
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, PRIORITY_CLASSES, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer, collect
 from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
+from autoscaler.clusters.kubernetes.objects.fields import to_time
 from autoscaler.clusters.kubernetes.parsing.node_objects import parse_node
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
 
@@ -91,13 +92,14 @@ class FakeControllers:
             return
         self.server.rewrite(PODS, pod, pod | {"status": pod["status"] | {"phase": "Running", "conditions": conditions}})
 
-    def end(self, namespace, name, *, code):
-        """A pod's container ends by itself."""
+    def end(self, namespace, name, *, code, at_s=None):
+        """A pod's container ends by itself, at this instant in Unix seconds if its node says when."""
         pod = self.server.get(PODS, namespace, name)
+        when = {} if at_s is None else {"finishedAt": to_time(at_s)}
         ended = {
             "phase": "Failed" if code else "Succeeded",
             "containerStatuses": [
-                {"name": pod["spec"]["containers"][0]["name"], "state": {"terminated": {"exitCode": code}}}
+                {"name": pod["spec"]["containers"][0]["name"], "state": {"terminated": {"exitCode": code} | when}}
             ],
         }
         self.server.rewrite(PODS, pod, pod | {"status": pod["status"] | ended})

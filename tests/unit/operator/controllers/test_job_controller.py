@@ -7,6 +7,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
+from autoscaler.clusters.kubernetes.objects.fields import to_time
 from autoscaler.domain import JobState, Role
 from autoscaler.jobs.life_events import FailureReason
 from autoscaler.jobs.lifecycle import CompletionReason, JobEnding, LifeStage
@@ -18,7 +19,7 @@ from tests.unit.operator.bench import JOB, OperatorBench
 
 TRAINING = JobProgress(phase=JobPhase.TRAINING, total=100, done=10, committed=5, epochs=1, samples_per_s=1.0)
 UNHEARD = JobProgress(phase=JobPhase.STARTING, term=1, has_heard_trainers=False)
-COMPLETE = JobProgress(phase=JobPhase.COMPLETE, total=100, done=100, committed=100, epochs=1)
+COMPLETE = JobProgress(phase=JobPhase.COMPLETE, total=100, done=100, committed=100, epochs=1, checkpoint_age_s=5.0)
 
 
 async def started(**spec):
@@ -28,9 +29,9 @@ async def started(**spec):
     return bench
 
 
-async def fail(bench, name="digits-trainer-0", *, code=1):
+async def fail(bench, name="digits-trainer-0", *, code=1, ago_s=0.0):
     bench.server.logs["team-a", name] = [b"Traceback\n", b"ValueError: no\n"]
-    bench.rest.end("team-a", name, code=code)
+    bench.rest.end("team-a", name, code=code, at_s=bench.now_s - ago_s)
     await bench.round()
     await bench.round()
 
@@ -178,6 +179,60 @@ async def test_a_script_that_raises_after_the_end_is_told_in_the_jobs_condition(
     assert bench.life.completion_reason is CompletionReason.SCRIPT_FAILED
     assert "but after the end trainer digits-trainer-0 exited with code 1" in bench.life.message
     assert "ValueError: no" in bench.life.message, "the last lines of its log"
+
+
+@pytest.mark.parametrize(("ago_s", "is_late"), [(5.0, True), (7.0, False)])
+@pytest.mark.parametrize("is_new_leader", [False, True])
+async def test_a_script_that_raised_before_the_last_commit_is_no_part_of_the_end(ago_s, is_late, is_new_leader):
+    """Another trainer has done its work; that the operator hears of both at once says nothing."""
+    bench = await started()
+    bench.rest.end("team-a", "digits-trainer-0", code=1, at_s=bench.now_s - ago_s)
+    bench.says = COMPLETE
+    if is_new_leader:
+        bench.lead()
+    for _ in range(4):
+        await bench.round()
+    assert bench.life.completion_reason is (CompletionReason.SCRIPT_FAILED if is_late else CompletionReason.ALL_TRAINED)
+
+
+async def test_another_container_that_fails_after_the_end_is_not_the_script():
+    bench = await started()
+    bench.rest.end("team-a", "digits-trainer-0", code=0, at_s=bench.now_s)
+    pod = bench.server.get(PODS, "team-a", "digits-trainer-0")
+    sidecar = {"name": "logs", "state": {"terminated": {"exitCode": 1, "finishedAt": to_time(bench.now_s)}}}
+    statuses = [*pod["status"]["containerStatuses"], sidecar]
+    bench.server.rewrite(
+        PODS, pod, pod | {"status": pod["status"] | {"phase": "Failed", "containerStatuses": statuses}}
+    )
+    bench.says = COMPLETE
+    for _ in range(4):
+        await bench.round()
+    assert bench.life.completion_reason is CompletionReason.ALL_TRAINED
+
+
+async def test_a_trainer_refused_at_the_end_was_no_part_of_the_job():
+    bench = await started()
+    told = RefusedTrainer(name="digits-trainer-0", process="p1", reason="layout: optimizer.0.lr is 0.2, and was 0.1")
+    bench.says = replace(COMPLETE, refused=(told,))
+    await fail(bench)
+    assert bench.life.completion_reason is CompletionReason.ALL_TRAINED
+
+
+async def test_the_trainer_that_failed_after_the_end_stays_until_that_is_told():
+    """An operator that dies before it has told finds the proof, and comes to the same end."""
+    bench = await started()
+    bench.says = COMPLETE
+    await fail(bench)
+    assert bench.life.completion_reason is CompletionReason.SCRIPT_FAILED
+    await bench.round()
+    assert "digits-trainer-0" in bench.names(PODS)
+    bench.lead()
+    for _ in range(4):
+        await bench.round()
+    assert bench.life.completion_reason is CompletionReason.SCRIPT_FAILED
+    bench.write_status({"conditions": [{"type": "Completed", "status": "True", "reason": "X", "message": "why"}]})
+    await bench.settle()
+    assert "digits-trainer-0" not in bench.names(PODS)
 
 
 @pytest.mark.parametrize("code", [0, 137])
