@@ -220,9 +220,10 @@ class PodFailures:
         self._count_server_failure(job, raw, end, description, record)
 
     def _is_late(self, job: KubeJob, raw: Raw, role: Role, end: PodTermination | None) -> bool:
-        """True if a trainer's script failed after all was committed and before the job is complete; in doubt False.
+        """True if a trainer's script failed after the last commit, or in the second before, and before the job is over.
 
-        When the operator hears of either says nothing: the script may have failed long before.
+        When the operator hears of either says nothing: the script may have failed long before.  The second is what an
+        instant of a node leaves open; most scripts that fail after the loop do so at once.
         """
         record = self._store.record_of(job)
         if role is not Role.TRAINER or end is None or not end.is_failure:
