@@ -54,17 +54,16 @@ class Shortage:
     copy: WorkingCopy
     unit: int  # its shape
     nodes: tuple[int, ...]
-    present: int  # units that fit on all nodes as it is
     coming: Mapping[NodeName, Collection[JobName]]  # `surplus_coming`
     holders: dict[int, tuple[PlannedJob, ...]] = field(default_factory=dict)  # by node, computed on demand
     gains: dict[int, int] = field(default_factory=dict)  # units by which more would fit without them, likewise
+    present: int | None = None  # units that fit on all nodes as it is, counted for the first step of several
 
     def holders_beside(self, job: PlannedJob) -> Sequence[PlannedJob]:
         """Return the other jobs without whose surplus on these nodes the job's next size would fit; none if it would
         not.
         """
-        units = step_of(job) // job.spec.trainer.per_node
-        lacking = max(1, min(units - self.present, NODES_NAMED_FROM))
+        lacking = self._lacking(step_of(job) // job.spec.trainer.per_node)
         found: Sequence[PlannedJob] = ()
         for at in self.nodes:
             others, gain = self._without(at, job)
@@ -74,6 +73,17 @@ class Shortage:
             if lacking <= 0:
                 return found
         return ()
+
+    def _lacking(self, units: int) -> int:
+        """Return how many of these units fit nowhere, of as many nodes as are searched.
+
+        One is asked for only where none fits.  To count what fits, all nodes are looked at, for each shape.
+        """
+        if units <= 1:
+            return 1
+        if self.present is None:
+            self.present = self.copy.capacity.copies(self.unit)
+        return max(1, min(units - self.present, NODES_NAMED_FROM))
 
     def _without(self, at: int, job: PlannedJob) -> tuple[Sequence[PlannedJob], int]:
         """Return the other jobs with surplus on the node, and by how many units more would fit without it."""
@@ -92,8 +102,7 @@ class Shortage:
 
 def shortage_of(copy: WorkingCopy, unit: int, coming: Mapping[NodeName, Collection[JobName]]) -> Shortage:
     """Return the shortage of a unit."""
-    nodes, present = copy.capacity.vacant_first(unit, NODES_NAMED_FROM), copy.capacity.copies(unit)
-    return Shortage(copy=copy, unit=unit, nodes=nodes, present=present, coming=coming)
+    return Shortage(copy=copy, unit=unit, nodes=copy.capacity.vacant_first(unit, NODES_NAMED_FROM), coming=coming)
 
 
 @dataclass(frozen=True, slots=True)
